@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+from typing import Any
 
 import pytest
 
@@ -200,3 +201,33 @@ def test_a_head_request_has_no_body(ask: HttpClient) -> None:
 
     assert (answer.status, answer.text) == (200, b"")
     assert int(answer.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize("sort", ["records", "-records", "-name", "-bytes"])
+def test_topics_are_sorted_over_pages(ask: HttpClient, sort: str) -> None:
+    for at, count in enumerate((3, 1, 2, 1)):
+        ask.post("/v1/topics", {"name": f"sorted-{at}", "partitions": 1})
+        if not ask.get(f"/v1/topics/sorted-{at}").json["records"]:
+            records = [{"value": "x" * 10} for _ in range(count)]
+            ask.post(f"/v1/topics/sorted-{at}/records", {"records": records})
+    field = sort.removeprefix("-")
+    listed: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = ask.get(f"/v1/topics?name=sorted-&limit=3&sort={sort}&after={after}").json
+        listed += page["items"]
+        after = page["next"]
+
+    keys = [(each[field], each["name"]) for each in listed]
+    assert len(keys) == 4
+    assert keys == sorted(keys, reverse=sort.startswith("-"))
+
+
+def test_a_cursor_of_another_order_is_refused(ask: HttpClient) -> None:
+    for at in range(2):
+        ask.post("/v1/topics", {"name": f"ordered-{at}", "partitions": 1})
+    after = ask.get("/v1/topics?name=ordered-&limit=1&sort=-records").json["next"]
+
+    assert ask.get(f"/v1/topics?sort=bytes&after={after}").status == 400
+    assert ask.get(f"/v1/topics?after={after}").status == 400
+    assert ask.get("/v1/topics?sort=size").status == 400

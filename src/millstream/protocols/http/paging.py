@@ -36,13 +36,17 @@ def place_of(cursor: str, *kinds: type) -> tuple[Any, ...] | None:
         text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         place: tuple[Any, ...] = msgspec.json.decode(text, type=tuple[kinds])  # type: ignore[valid-type]
     except (ValueError, msgspec.MsgspecError):
-        raise HttpProblem(
-            HTTPStatus.BAD_REQUEST,
-            "invalid_request",
-            f"{cursor[:100]!r} is not a cursor of this list: take the `next` of a page",
-            fields=("after",),
-        ) from None
+        raise _no_cursor(cursor) from None
     return place
+
+
+def _no_cursor(cursor: str) -> HttpProblem:
+    return HttpProblem(
+        HTTPStatus.BAD_REQUEST,
+        "invalid_request",
+        f"{cursor[:100]!r} is not a cursor of this list: take the `next` of a page",
+        fields=("after",),
+    )
 
 
 def page(
@@ -66,6 +70,43 @@ def page_by(
     chosen = items[start : start + limit]
     is_last = start + limit >= len(items)
     return chosen, None if is_last else cursor_of(*key(chosen[-1]))
+
+
+def sorted_page(
+    items: Sequence[T], order: str, after: str, limit: int
+) -> tuple[Sequence[T], str | None]:
+    """A page of items that have a `name`, by one of their fields; with `-` the largest first.
+
+    A cursor holds the value and the name of the last item that was shown, and the order: an item
+    whose value changes meanwhile may be shown twice or not at all, others are shown once.
+    """
+    field, is_descending = order.removeprefix("-"), order.startswith("-")
+    place = place_of(after, str, Any, str)
+    if place is not None and place[0] != order:
+        raise HttpProblem(
+            HTTPStatus.BAD_REQUEST,
+            "invalid_request",
+            f"after is of a page with sort={place[0][:60]}",
+            fields=("after",),
+        )
+
+    # Any: names and numbers.
+    def key(item: T) -> tuple[Any, str]:
+        return getattr(item, field), getattr(item, "name")  # noqa: B009
+
+    ordered = sorted(items, key=key, reverse=is_descending)
+    if place is not None:
+        last = (place[1], place[2])
+        try:
+            ordered = [
+                item
+                for item in ordered
+                if (key(item) < last if is_descending else key(item) > last)
+            ]
+        except TypeError:
+            raise _no_cursor(after) from None
+    more = len(ordered) > limit
+    return ordered[:limit], cursor_of(order, *key(ordered[limit - 1])) if more else None
 
 
 def name_filter(pattern: str) -> Callable[[str], bool]:

@@ -1,11 +1,11 @@
 """Topics: list, create, describe, change, grow, truncate, delete."""
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import fields
 from enum import Enum
 from http import HTTPStatus
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from millstream.errors import RequestError
 from millstream.model import TopicPartition
 from millstream.names import DLQ_TOPIC_SUFFIX, INTERNAL_TOPICS
 from millstream.protocols.http.calls import Call, Listing, Page, iso_time
-from millstream.protocols.http.paging import name_filter, page
+from millstream.protocols.http.paging import name_filter, page, sorted_page
 from millstream.protocols.http.router import Params, Right, Route
 from millstream.settings import STORED_SETTINGS, TopicSettings, meanings
 
@@ -30,6 +30,19 @@ class TopicParams(Params, frozen=True, kw_only=True):
 
 class TopicListing(Listing, frozen=True, kw_only=True):
     internal: bool = False  # Whether the broker's own topics are listed too.
+    # With `-` the largest first. Sorts by figures look at every topic.
+    sort: Literal[
+        "name",
+        "-name",
+        "partitions",
+        "-partitions",
+        "records",
+        "-records",
+        "bytes",
+        "-bytes",
+        "created_at_ms",
+        "-created_at_ms",
+    ] = "name"
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +103,19 @@ def list_topics(call: Call, params: TopicListing) -> Generator[None, None, Page[
     ]
     yield
     limit = call.limit(params.limit)
-    chosen, following = page(topics, lambda topic: topic.name, params.after, limit)
+    chosen: Sequence[Topic] = topics
+    following: str | None = None
+    if params.sort == "name":
+        chosen, following = page(topics, lambda topic: topic.name, params.after, limit)
     items: list[TopicSummary] = []
     for topic in chosen:
         items.append(TopicSummary(**_summary(call, topic)))
         if len(items) % STEP_TOPICS == 0:
             yield
-    return Page(items=items, next=following)
+    if params.sort == "name":
+        return Page(items=items, next=following)
+    shown, following = sorted_page(items, params.sort, params.after, limit)
+    return Page(items=list(shown), next=following)
 
 
 async def create_topic(call: Call, params: Params, body: NewTopic) -> TopicDetail:
