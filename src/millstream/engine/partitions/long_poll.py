@@ -152,8 +152,11 @@ class LongPoll:
             if part.error is not None:
                 self._failures.value += 1
             if part.records is not None and part.records.size:
-                with suppress(RequestError):  # The topic was deleted meanwhile.
-                    self._leaders.find(part.target).traffic.read_bytes += part.records.size
+                try:
+                    replica = self._leaders.find(part.target)
+                except RequestError:
+                    continue  # The topic was deleted meanwhile.
+                replica.traffic.read_bytes += part.records.size
 
     async def _awake(self, wants: Sequence[Want], denied: Mapping[str, Denied]) -> None:
         """Open the logs that rest, on threads: there may be many."""
@@ -186,6 +189,13 @@ class LongPoll:
     def _filtered_reads(
         self, wants: Sequence[Want], read_filters: Sequence[ReadFilter | RequestError | None]
     ) -> list[_Filtered]:
+        plain: list[_Filtered] = []
+        for read_filter in read_filters:
+            if isinstance(read_filter, ReadFilter):
+                break
+            plain.append(read_filter)
+        else:
+            return plain  # As nearly all reads are.
         count = sum([isinstance(read_filter, ReadFilter) for read_filter in read_filters])
         share = share_of(count)
         return [

@@ -68,32 +68,29 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     )
     charge_fetch(context, slices)
     served = iter(slices)
-    answers = [
-        (part, _fetched(part.partition, next(served), isolation))
-        if isinstance(name, str)
-        else (part, _refused(part.partition, name))
-        for part, name in targets
-    ]
+    answers: list[tuple[Part, _Fetched]] = []
+    failed: list[tuple[_Fetched, Slice]] = []
+    for part, name in targets:
+        if not isinstance(name, str):
+            answers.append((part, _refused(part.partition, name)))
+            continue
+        records = next(served)
+        answer = _fetched(part.partition, records, isolation)
+        answers.append((part, answer))
+        if records.error is not None:
+            failed.append((answer, records))
     response = FetchResponse(session_id=turn.session_id, responses=_by_topic(_news(turn, answers)))
-    if any(part.error is not None for part in slices):
-        read = [
-            answer
-            for (_, answer), (_, name) in zip(answers, targets, strict=True)
-            if isinstance(name, str)
-        ]
-        _add_leaders(context, response, read, slices)
+    if failed:
+        _add_leaders(context, response, failed)
     return response
 
 
 def _add_leaders(
-    context: Context,
-    response: FetchResponse,
-    answers: Iterable[_Fetched],
-    slices: Iterable[Slice],
+    context: Context, response: FetchResponse, failed: Iterable[tuple[_Fetched, Slice]]
 ) -> None:
     """Name the leaders of partitions that are not led here."""
     hints = []
-    for answer, part in zip(answers, slices, strict=True):
+    for answer, part in failed:
         answer.current_leader = leader_hint(context, part.target, answer.error_code)
         hints.append(answer.current_leader)
     response.node_endpoints = endpoints_of(context, hints)
@@ -114,17 +111,20 @@ def _ask(context: Context, request: FetchRequest) -> SessionRequest:
         for topic in request.topics
         for part in topic.partitions
     }
+    forgotten: list[Part] = []
+    if request.forgotten_topics_data:
+        forgotten = [
+            Part(topic.topic, topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ]
     return SessionRequest(
         principal=context.session.principal,
         session_id=request.session_id,
         epoch=request.session_epoch,
         uses_ids=context.version >= SINCE_TOPIC_IDS,
         fetches=fetches,
-        forgotten=[
-            Part(topic.topic, topic.topic_id, index)
-            for topic in request.forgotten_topics_data
-            for index in topic.partitions
-        ],
+        forgotten=forgotten,
     )
 
 
