@@ -71,7 +71,8 @@ def report(goal: str, measured: str, limit: str) -> None:
 
 def paint(browser: Browser, node: Node) -> None:
     """First contentful paint of the overview, with a cold and a warm cache."""
-    cold, warm = [], []
+    cold: list[float] = []
+    warm: list[float] = []
     for _ in range(RUNS):
         context = browser.new_context()
         page = context.new_page()
