@@ -47,6 +47,12 @@ async def delivered(node: Node, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
+def set_clocks(cluster: GrownCluster) -> None:
+    """The time of day is the same on all nodes: the next keeper goes by its own."""
+    for machine in cluster.machines.values():
+        machine.clock.skew_ms = 0
+
+
 def shard_leader(node: Node) -> NodeId | None:
     """The node that keeps the delayed records of the topic."""
     topic = node.topics.describe(SESSION, DELAYED_TOPIC)
@@ -56,6 +62,7 @@ def shard_leader(node: Node) -> NodeId | None:
 
 async def apart(cluster: GrownCluster) -> NodeId:
     """Create the topic, led by a node that does not lead its part of `__deferred`; return that."""
+    set_clocks(cluster)
     node = cluster.all()[0]
     await node.topics.create(SESSION, "first", placement=[(NodeId(1),)])
     await until(lambda: leader_of(node, "first") == 1)
@@ -152,8 +159,7 @@ async def hand_over(cluster: GrownCluster, successor: NodeId) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_delayed_records_come_once_while_the_leader_of_their_topic_changes(seed: int) -> None:
     async def live(cluster: GrownCluster) -> None:
-        for machine in cluster.machines.values():
-            machine.clock.skew_ms = 0
+        set_clocks(cluster)
         node = cluster.all()[0]
         await node.topics.create(SESSION, "orders", replicas=3)
         for each in cluster.all():
@@ -173,3 +179,16 @@ def test_delayed_records_come_once_while_the_leader_of_their_topic_changes(seed:
         assert sorted(await read(node, 0), key=int) == [b"%d" % number for number in range(40)]
 
     with_cluster(3, live, seed=seed)
+
+
+def test_a_delay_counts_by_what_is_left_of_it_when_clocks_differ() -> None:
+    async def live(cluster: GrownCluster) -> None:
+        leader = await apart(cluster)
+        for number, machine in cluster.machines.items():
+            machine.clock.skew_ms = 3_600_000 if number == leader else 0
+        node = cluster.nodes[leader]
+        await send(node, batch(b"later", ms_delay_ms=b"2000"))
+        assert await read(node, 0) == []
+        await delivered(node, 1)
+
+    with_cluster(3, live)
