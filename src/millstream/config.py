@@ -180,6 +180,10 @@ class Timing:
     producer_expiration_ms: int = setting(
         24 * 60 * 60 * 1000, "How long an idempotent producer is remembered after its last batch."
     )
+    leader_balance_ms: int = setting(
+        300_000,
+        "How often partitions go back to their preferred leaders. 0: only when asked.",
+    )
     stop_ms_max: int = setting(10_000, "How long a stop waits for writes to be synced.")
     group_initial_rebalance_delay_ms: int = setting(
         300, "How long a new group waits for more members; Kafka: 3000."

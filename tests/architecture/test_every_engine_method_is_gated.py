@@ -253,6 +253,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "cluster.check_decommission": ((1,), {}),
         "cluster.check_move": ((topic, 0, (1,)), {}),
         "cluster.move": ((topic, {0: (1,)}), {}),
+        "cluster.elect": ((topic, 0), {}),
         "cluster.moves": ((), {}),
         "cluster.invite_here": (("localhost",), {}),
         "cluster.invitations": ((), {}),

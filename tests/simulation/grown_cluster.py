@@ -39,7 +39,9 @@ class GrownCluster:
         self.nodes: dict[NodeId, Node] = {}
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._group = group
-        self.limits = Limits()  # Of nodes that are started from now on.
+        # Of nodes that are started from now on.
+        self.limits = Limits()
+        self.leader_balance_ms = Timing().leader_balance_ms
 
     async def begin(self) -> Node:
         """The first node, alone."""
@@ -48,7 +50,11 @@ class GrownCluster:
         return await self.start(node_id)
 
     async def start(self, node_id: NodeId, *, election_timeout_ms: int = 200) -> Node:
-        timing = Timing(tick_ms=20, election_timeout_ms=election_timeout_ms)
+        timing = Timing(
+            tick_ms=20,
+            election_timeout_ms=election_timeout_ms,
+            leader_balance_ms=self.leader_balance_ms,
+        )
         config = Config(
             timing=timing,
             limits=self.limits,

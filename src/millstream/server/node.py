@@ -218,10 +218,11 @@ class Node:
         )
         self._draining = Draining(self.members, hub, ports.links, peers)
         self._active_controller = ActiveController(
-            self.members, self._controller, hub, self.config, draining=self._draining
+            self.members, self._controller, hub, self.config, peers, draining=self._draining
         )
-        leaving = self._active_controller.leaving
-        self.cluster = ClusterAdmin(foundation.gate, self._controller, self.members, leaving)
+        self.cluster = ClusterAdmin(
+            foundation.gate, self._controller, self.members, self._active_controller
+        )
 
     def _open_access(self, foundation: Foundation) -> None:
         """Make what knows users and checks their logins."""

@@ -14,6 +14,8 @@ from millstream.engine.cluster.growing import Growing
 from millstream.engine.cluster.leaving import Leaving
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.moving import Moving, change_voters, may_vote
+from millstream.engine.cluster.peer_calls import PeerCalls
+from millstream.engine.cluster.preferring import Preferring
 from millstream.engine.controller import Controller
 from millstream.model import CONTROL_LOG, NodeId, node_of, replica_id
 from millstream.names import CONTROL_LOG_NAME
@@ -31,6 +33,7 @@ class ActiveController:
         controller: Controller,
         hub: Hub,
         config: Config,
+        peers: PeerCalls,
         *,
         draining: Draining,
     ) -> None:
@@ -41,6 +44,7 @@ class ActiveController:
         self._growing = Growing(members, controller, config)
         self._moving = Moving(members, controller, hub)
         self.leaving = Leaving(members, controller)
+        self.preferring = Preferring(members, controller, hub, peers, config)
 
     async def run(self) -> None:
         """Follow the nodes of the cluster until cancelled, once there is one."""
@@ -56,6 +60,7 @@ class ActiveController:
                 is_unfinished = await self._growing.place()
                 is_unfinished = await self.leaving.advance() or is_unfinished
             is_unfinished = await self._moving.advance() or is_unfinished
+            await self.preferring.balance()
             await asyncio.sleep(UNFINISHED_S if is_unfinished else CHECK_S)
 
     def arrange_voters(self) -> bool:

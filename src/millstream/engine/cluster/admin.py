@@ -8,7 +8,7 @@ from millstream.control.assignments import Assignment
 from millstream.control.catalog import Topic
 from millstream.control.commands import ChangeNode, MoveReplicas, Replicas
 from millstream.control.nodes import Address, Invitation, Node, NodeState
-from millstream.engine.cluster.leaving import Leaving
+from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.members import Members, NodeView
 from millstream.engine.controller import Controller
 from millstream.engine.gate import CLUSTER, Gate, Operation
@@ -19,12 +19,17 @@ from millstream.model import NodeId, Session
 
 class ClusterAdmin:
     def __init__(
-        self, gate: Gate, controller: Controller, members: Members, leaving: Leaving
+        self,
+        gate: Gate,
+        controller: Controller,
+        members: Members,
+        active_controller: ActiveController,
     ) -> None:
         self._gate = gate
         self._controller = controller
         self._members = members
-        self._leaving = leaving
+        self._leaving = active_controller.leaving
+        self._preferring = active_controller.preferring
 
     async def describe(self, session: Session, listener: str, me: Address) -> list[NodeView]:
         """All nodes of the cluster, with what each says of itself."""
@@ -139,6 +144,13 @@ class ClusterAdmin:
         topic = self._controller.state.catalog.find_own(name)
         command = MoveReplicas(name=name, topic_id=topic.topic_id, targets=dict(targets))
         return await self._controller.propose(session, command)
+
+    async def elect(self, session: Session, name: str, partition: int) -> None:
+        """Have the first of a partition's replicas lead it; raise why it does not."""
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        topic = self._controller.state.catalog.find(name)
+        log_id = topic.log(partition)
+        await self._preferring.elect(log_id, topic.placement[partition][0])
 
     def moves(self, session: Session) -> list[tuple[Topic, int, Assignment]]:
         """The partitions that move, in the order of their topics."""

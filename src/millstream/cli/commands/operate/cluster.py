@@ -164,31 +164,39 @@ def replace(client: "Client", old: int, new: int, is_yes: bool) -> Answer:
     return Answer({"leaving": old, "to": new}, f"node {new} takes the replicas of node {old}")
 
 
+def _nodes(
+    context: click.Context, _argument: click.Parameter, text: str | None
+) -> list[int] | None:
+    """The nodes of a partition; None to cancel its move."""
+    if (text is None) != bool(context.params.get("is_cancelled")):
+        raise click.UsageError("say the nodes, such as 1,2,4, or --cancel")
+    try:
+        return None if text is None else [int(node) for node in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{text!r} are no nodes: say them as in 1,2,4") from None
+
+
 @cluster.command()
 @click.argument("topic")
 @click.argument("partition", type=int)
-@click.argument("nodes", metavar="[NODE,NODE...]", required=False)
-@click.option("--cancel", "is_cancelled", is_flag=True, help="Go back to where it was.")
+@click.argument("nodes", metavar="[NODE,NODE...]", required=False, callback=_nodes)
+@click.option(
+    "--cancel", "is_cancelled", is_flag=True, is_eager=True, help="Go back to where it was."
+)
 @answered
 @connected
 def move(
-    client: "Client", topic: str, partition: int, nodes: str | None, is_cancelled: bool
+    client: "Client", topic: str, partition: int, nodes: list[int] | None, is_cancelled: bool
 ) -> Answer:
     """Move a partition to these nodes; the first is preferred as its leader.
 
     Clients go on meanwhile. `cluster moves` lists the partition until it is done.
     """
-    if (nodes is None) != is_cancelled:
-        raise click.UsageError("say the nodes, such as 1,2,4, or --cancel")
-    try:
-        target = None if nodes is None else [int(node) for node in nodes.split(",")]
-    except ValueError:
-        raise click.UsageError(f"{nodes!r} are no nodes: say them as in 1,2,4") from None
-    client.cluster.move(topic, {partition: target})
-    data = {"topic": topic, "partition": partition, "nodes": target}
-    if target is None:
+    client.cluster.move(topic, {partition: nodes})
+    data = {"topic": topic, "partition": partition, "nodes": nodes}
+    if is_cancelled or nodes is None:
         return Answer(data, f"{topic}-{partition} goes back to where it was")
-    return Answer(data, f"{topic}-{partition} moves to {', '.join(map(str, target))}")
+    return Answer(data, f"{topic}-{partition} moves to {', '.join(map(str, nodes))}")
 
 
 @cluster.command()

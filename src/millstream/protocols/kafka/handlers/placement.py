@@ -1,6 +1,6 @@
 """Handlers of placement: log directories, ElectLeaders, and the two of reassignments.
 
-Consensus elects a leader as soon as there is none: ElectLeaders says whether there is one.
+Consensus elects a leader as soon as there is none: ElectLeaders asks it for the preferred one.
 """
 
 import asyncio
@@ -125,8 +125,8 @@ def alter_replica_log_dirs(
 # -- leaders -----------------------------------------------------------------------------------
 
 
-def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """The outcome of an election: partitions that have a leader, and those that cannot have one."""
+async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Have preferred replicas lead; say which partitions have a leader, and which cannot."""
     refusal = _refusal(context, Operation.ALTER)
     try:
         if refusal is None and request.election_type not in set(ElectionType):
@@ -135,7 +135,7 @@ def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeader
         if request.topic_partitions is None:
             if refusal is not None:
                 raise refusal
-            return _elect_where_needed(context, election)
+            return await _elect_where_needed(context, election)
     except RequestError as problem:
         return ElectLeadersResponse(error_code=code_for(problem), replica_election_results=[])
     return ElectLeadersResponse(
@@ -143,20 +143,24 @@ def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeader
         replica_election_results=[
             ElectLeadersResponse.Topic(
                 topic=want.topic,
-                partition_result=_elected(context, want.topic, want.partitions, election, refusal),
+                partition_result=await _elected(
+                    context, want.topic, want.partitions, election, refusal
+                ),
             )
             for want in request.topic_partitions
         ],
     )
 
 
-def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeadersResponse:
+async def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeadersResponse:
     """A request for all partitions lists those that needed an election."""
     results = []
     for topic in context.broker.topics.list(context.session):
         needed = [
             outcome
-            for outcome in _elected(context, topic.name, range(topic.partition_count), election)
+            for outcome in await _elected(
+                context, topic.name, range(topic.partition_count), election
+            )
             if outcome.error_code != ErrorCode.ELECTION_NOT_NEEDED
         ]
         if needed:
@@ -164,7 +168,7 @@ def _elect_where_needed(context: Context, election: ElectionType) -> ElectLeader
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _elected(
+async def _elected(
     context: Context,
     topic: str,
     indexes: Sequence[int],
@@ -175,14 +179,25 @@ def _elected(
     held = refusal or _leaderships(context, topic)
     for index in indexes:
         try:
-            code, message = _standing(_at(held, topic, index), election)
+            leadership = _at(held, topic, index)
+            code, message = _standing(leadership, election)
+            if code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE and leadership.leader is not None:
+                code, message = await _preferred(context, topic, index)
         except RequestError as problem:
             code, message = code_for(problem), str(problem)
         results.append(_Elected(partition_id=index, error_code=code, error_message=message))
     return results
 
 
-def _standing(held: Leadership, election: ElectionType) -> tuple[ErrorCode, str]:
+async def _preferred(context: Context, topic: str, index: int) -> tuple[ErrorCode, str | None]:
+    try:
+        await context.broker.cluster.elect(context.session, topic, index)
+    except RequestError as problem:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(problem)
+    return ErrorCode.NONE, None
+
+
+def _standing(held: Leadership, election: ElectionType) -> tuple[ErrorCode, str | None]:
     preferred = held.replicas[0]
     if election is ElectionType.PREFERRED and held.leader != preferred:
         return (
