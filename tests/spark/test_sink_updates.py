@@ -1,7 +1,10 @@
 """Output mode update, and foreachBatch: each batch is written once, also when it is run again."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -9,10 +12,12 @@ from pyspark.sql.streaming import StreamingQuery
 
 from millstream.spark import write_once
 from tests.spark.sinks import committed_values, counting, each_once, forget_last_commit, numbers
+from tests.spark.standalone import wait_until
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
 
 ROWS = 20
+HOLD_SECONDS_MAX = 240
 
 
 def run_to_its_end(query: StreamingQuery) -> None:
@@ -141,3 +146,45 @@ def test_a_mistake_in_the_options_of_an_update_query_is_told_when_it_is_started(
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .start()
         )
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch_ends_without_an_error(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Spark searches the text of the error, and its search in a long text overflows the stack."""
+    source, begun, released = f"{topic}-source", tmp_path / "begun", tmp_path / "released"
+    topics.create(source)
+    topics.send(source, [b"first"])
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        deadline = time.monotonic() + HOLD_SECONDS_MAX
+        for batch in batches:
+            begun.touch()
+            while not released.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            yield batch
+
+    query = (
+        spark.readStream.format("millstream")
+        .option("kafka.bootstrap.servers", broker.address)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+        .mapInArrow(hold, "value binary")
+        .writeStream.format("millstream")
+        .outputMode("update")
+        .option("kafka.bootstrap.servers", broker.address)
+        .option("topic", topic)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_until(lambda: begun.exists() or not query.isActive)
+        assert begun.exists(), query.exception()
+    finally:
+        query.stop()
+        released.touch()
+
+    assert query.exception() is None
+    assert query.status["message"] == "Stopped"  # Else Spark did not know its own interruption.

@@ -159,3 +159,7 @@ class WorkerLacksPackage(MillstreamError):
 
 class JavaMissing(MillstreamError):
     """Java is missing, or too old for Spark."""
+
+
+class QueryStopped(MillstreamError):
+    """The query of a batch was stopped while the batch was written; the next run repeats it."""

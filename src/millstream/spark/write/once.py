@@ -6,22 +6,29 @@ Python has no output mode `update` (the JVM's `PythonWriteBuilder` is no
 `SupportsStreamingUpdateAsAppend`), so `enable_update_mode` has such queries run by `foreachBatch`.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from millstream.spark.errors import InvalidOption
+from millstream.spark.errors import InvalidOption, QueryStopped
 from millstream.spark.source_environment import FORMAT, add_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 NAMES_MAX = 1_000  # Of writes that are remembered, to notice two under one name.
 
 # Properties that Spark sets in the thread that runs a batch.
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
+# Spark knows by these words in the error of a batch that its own interruption caused it. Its search
+# takes stack for each character: with Java's whole trace after them, the stack overflows.
+_IN_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling"
+_INTERRUPTION = re.compile(
+    r"java\.(?:lang\.Interrupted|io\.InterruptedIO|nio\.channels\.ClosedByInterrupt)Exception"
+)
 
 _last_writes: OrderedDict[str, tuple[str, int]] = OrderedDict()  # By name: run and batch.
 
@@ -61,12 +68,24 @@ def write_once(
             f"batch {batch_id} is written twice under the name {name!r}, and the second write "
             "would count as done: give each write of a batch a name of its own"
         )
-    batch.write.format(FORMAT).mode("append").options(**chosen).save()
+    _save(batch.write.format(FORMAT).mode("append").options(**chosen))
     if run is not None:
         _last_writes[place] = (run, batch_id)
         _last_writes.move_to_end(place)
         while len(_last_writes) > NAMES_MAX:
             _last_writes.popitem(last=False)
+
+
+def _save(writer: "DataFrameWriter") -> None:
+    """Write; raise `QueryStopped` if Spark interrupts it because its query is stopped."""
+    try:
+        writer.save()
+    except Exception as problem:  # Of py4j, which is not there over Spark Connect.
+        is_javas = f"{type(problem).__module__}.{type(problem).__name__}" in _IN_JAVA
+        interruption = _INTERRUPTION.search(str(problem)) if is_javas else None
+        if interruption is None:
+            raise
+        raise QueryStopped(f"{_IN_JAVA} save: {interruption[0]}") from None
 
 
 def _property(batch: "DataFrame", name: str) -> str | None:
