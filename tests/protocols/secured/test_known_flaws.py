@@ -16,6 +16,8 @@ import pytest
 from millstream.kafka_wire.apis.data import FetchRequest
 from millstream.kafka_wire.apis.discovery import ApiVersionsRequest
 from millstream.kafka_wire.apis.table import APIS
+from millstream.model import SYSTEM_SESSION, Acks, TopicPartition
+from millstream.server.node import Node
 from tests.protocols.secured.test_hostile import (
     PLAIN,
     authenticate,
@@ -26,6 +28,7 @@ from tests.protocols.secured.test_hostile import (
     request,
 )
 from tests.protocols.secured.test_other_protocols import dial
+from tests.support.nodes import batch
 from tests.support.secured import ADMIN, PASSWORD, SecuredNode, issuer
 from tests.support.source_tree import ROOT
 from tests.support.tokens import Issuer
@@ -147,26 +150,34 @@ def test_an_unknown_user_costs_what_a_known_one_does(
 # -- replicas: CVE-2018-1288 -----------------------------------------------------------------------
 
 
+async def one_record(node: Node, topic: str) -> None:
+    await node.topics.create(SYSTEM_SESSION, topic)
+    await node.partitions.append(
+        SYSTEM_SESSION, TopicPartition(topic, 0), batch(b"the only one"), Acks.ALL
+    )
+
+
 def test_a_client_that_calls_itself_a_replica_gets_and_moves_nothing_more(
     secured: SecuredNode,
 ) -> None:
+    """Behind the end, too: a follower's fetch from there would move the high watermark."""
+    secured.run(one_record(secured.node, "replicated"))
+    answers: dict[int, list[bytes]] = {0: [], 1: []}
     with dial(secured, "sasl") as connection:
         log_in(connection)
-        answers = []
-        for replica_id in (-1, 1, 7):
-            part = FetchRequest.Topic.Partition(
-                partition=0, fetch_offset=0, partition_max_bytes=1000
-            )
-            fetch = FetchRequest(
-                replica_id=replica_id,
-                max_wait_ms=0,
-                min_bytes=0,
-                topics=[FetchRequest.Topic(topic="no-such", partitions=[part])],
-            )
-            connection.sendall(request(fetch, 11))
-            answers.append(reply(connection))
+        for replica_id in (-1, 0, 1, 7):
+            for offset, gathered in answers.items():
+                connection.sendall(request(fetch(replica_id, offset), 11))
+                gathered.append(reply(connection))
 
-    assert answers[0] == answers[1] == answers[2]
+    assert len(set(answers[0])) == len(set(answers[1])) == 1
+    assert b"the only one" in answers[0][0]
+
+
+def fetch(replica_id: int, offset: int) -> FetchRequest:
+    part = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1_000)
+    topic = FetchRequest.Topic(topic="replicated", partitions=[part])
+    return FetchRequest(replica_id=replica_id, max_wait_ms=0, min_bytes=0, topics=[topic])
 
 
 # -- TLS: CVE-2025-23419 ---------------------------------------------------------------------------
