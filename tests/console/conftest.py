@@ -6,11 +6,14 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from tests.support.http import HttpNode, http_node
 
 BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
+# Deadlines, not times that are measured: several workers may share two cores.
+LAUNCH_MS = 180_000
+SHOWN_MS = 60_000
 
 
 def browser_path() -> str | None:
@@ -27,7 +30,8 @@ def browser() -> Iterator[Browser]:
             pytest.fail(sentence)
         pytest.skip(sentence)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path)
+        started = playwright.chromium.launch(executable_path=path, timeout=LAUNCH_MS)
+        expect.set_options(timeout=SHOWN_MS)
         yield started
         started.close()
 
@@ -44,7 +48,7 @@ def page(browser: Browser, node: HttpNode) -> Iterator[Page]:
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{node.ask.port}", viewport={"width": 1440, "height": 900}
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(SHOWN_MS)
     opened = context.new_page()
     problems: list[str] = []
     opened.on("pageerror", lambda error: problems.append(f"script: {error}"))

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.support.http import ADMIN_PASSWORD, HttpNode, secured_http_node
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ LINE_BYTES = 2 * 1024 * 1024
 SETTINGS = {"purpose": MARKUP, "max.message.bytes": str(2 * LINE_BYTES)}
 DEEP = 5_000
 HEADERS = 1_000
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 OF_THINGS = (
     "/console/topics/hostile",
     "/console/topics/hostile?at=0@0",
