@@ -48,7 +48,8 @@ coverage: $(STAMP)  ## Measure which lines the fast tests run.
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --skip-covered --sort cover
+	$(BIN)/python -m coverage json --quiet -o .coverage.json
+	$(BIN)/python -m benchmarks.coverage .coverage.json
 
 bench: $(STAMP)  ## Measure, beside Kafka and JetStream where they can be had.
 	$(BIN)/python -m benchmarks.startup
