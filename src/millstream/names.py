@@ -1,6 +1,6 @@
 """Names that Millstream reserves: record headers, internal topics, suffixes, marks in ids.
 
-Pure constants, below every layer: broker, client, Spark source and command line share them, and
+Pure, below every layer: broker, client, Spark source and command line share them, and
 none of them spells one again (tests/architecture/test_reserved_names.py). docs/queues.md has the
 meanings of the headers.
 """
@@ -79,3 +79,11 @@ LENT_ID_PREFIX: Final = "flymq-"
 # members. All ids with the same beginning have one coordinator, so one write can end all of them.
 # Every tool can show it, and no client puts it in an id by chance.
 BATCH_MEMBER_MARK: Final = "~batch~"
+
+
+# -- nodes ---------------------------------------------------------------------------------------
+
+
+def node_name(node: int) -> str:
+    """The name of a node in its certificate."""
+    return f"node-{node}"

@@ -18,6 +18,7 @@ DEFERRED = {
     "fastavro": "an Avro schema",
     "google.protobuf": "a Protobuf schema",
     "jsonschema": "a JSON schema",
+    "millstream.peers.greeting": "a cluster",
     "opentelemetry": "an endpoint for traces",
     "pyspark": "the connector",
     "re2": "the first large batch, the first filter with a pattern",

@@ -18,16 +18,12 @@ import msgspec
 
 from millstream.errors import ProtocolError
 from millstream.model import NodeId, PeerIdentity
+from millstream.names import node_name
 from millstream.peers.wire import Kind, encode_frame
 
 PROTOCOL_MIN = PROTOCOL_MAX = 1
 NONCE_BYTES = 16
 REASON_LENGTH_MAX = 500
-
-
-def node_name(node: int) -> str:
-    """The name of a node in its certificate."""
-    return f"node-{node}"
 
 
 class Lane(Enum):

@@ -17,6 +17,7 @@ from typing import cast
 from millstream import __version__
 from millstream.errors import StartupError
 from millstream.model import NodeId, PeerIdentity
+from millstream.names import node_name
 from millstream.peers.conversation import Answer, Call, Cancel, Item, is_bulky, record_bytes
 from millstream.peers.greeting import (
     NONCE_BYTES,
@@ -25,7 +26,6 @@ from millstream.peers.greeting import (
     Introduction,
     Lane,
     Peer,
-    node_name,
 )
 from millstream.ports import LinkReceiver, PeerMessage
 from millstream.server.peering.accepting import Acceptor, Complaints, explain

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millstream.errors import StartupError
-from millstream.peers.greeting import node_name
+from millstream.names import node_name
 from millstream.ports import Secrets, Threads
 from millstream.security.settings import Peers, Tls
 from millstream.server.system.secrets import check_private
