@@ -69,6 +69,7 @@ from millstream.replication.replica import Replica
 from millstream.replication.space import refusals
 from millstream.storage.log.health import LogHealth
 from millstream.storage.log.producers import ProducerView
+from millstream.storage.log.segment import Segment
 
 if TYPE_CHECKING:  # It calls this one.
     from millstream.engine.cluster.remote_partitions import RemotePartitions
@@ -381,6 +382,12 @@ class Partitions:
             replica.leader,
             replica.core.epoch,
         )
+
+    def segments(self, session: Session, target: TopicPartition) -> Sequence[Segment]:
+        """Of the replica here, the oldest first; none of a log that rests."""
+        self._gate.admit(session, Operation.DESCRIBE, topic_resource(target.topic))
+        log_id = self._leaders.log_id(target)
+        return () if log_id in self._hub.resting else self._hub.find(log_id).log.segments()
 
     def filter_figures(self, session: Session, topic: str) -> FilterFigures:
         """What reads of this view, or of a topic with this filter, took since the start."""

@@ -6,6 +6,7 @@ left half done runs here, and only the wait for it is cancelled.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from millstream.errors import RequestError
@@ -23,18 +24,39 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
+        self._is_ended = False
 
     async def run(self) -> None:
         """Run the jobs, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                group.create_task(_run(await self._queue.get()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    job = await self._queue.get()
+                    # A task that is cancelled before its first step never awaits the work.
+                    group.create_task(_run(job)).add_done_callback(partial(_drop, job))
+        finally:
+            self._is_ended = True
+            while not self._queue.empty():
+                _drop(self._queue.get_nowait())
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-        """Run `work` in the background; shield the future, so that only the wait is cancelled."""
+        """Run `work` in the background; shield the future, so that only the wait is cancelled.
+
+        Once the node has stopped, the work is dropped and the future is cancelled.
+        """
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(_Job(work, done))
+        job = _Job(work, done)
+        if self._is_ended:
+            _drop(job)
+        else:
+            self._queue.put_nowait(job)
         return done
+
+
+def _drop(job: _Job, _: object = None) -> None:
+    """The node stops. Of no effect on a job that is done."""
+    job.work.close()
+    job.done.cancel()
 
 
 async def _run(job: _Job) -> None:

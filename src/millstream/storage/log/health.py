@@ -17,7 +17,6 @@ class LogHealth(NamedTuple):
     index_entries: int
     index_bytes_per_entry_max: int  # The most bytes that a search may have to read.
     index_gaps: int  # Sealed segments without an index on disk.
-    segments: tuple[Segment, ...] = ()  # The oldest first; none of a log that rests.
 
 
 def health_of(
@@ -34,5 +33,4 @@ def health_of(
         index_entries=sum(entries),
         index_bytes_per_entry_max=max(widest, default=0),
         index_gaps=index_gaps,
-        segments=tuple(segments),
     )

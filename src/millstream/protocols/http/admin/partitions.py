@@ -195,7 +195,7 @@ async def truncate_topic(call: Call, params: TopicParams, body: Truncation) -> T
 
 def _segments(call: Call, target: TopicPartition) -> list[SegmentView]:
     try:
-        segments = call.services.partitions.health(call.session, target).log.segments
+        segments = call.services.partitions.segments(call.session, target)
     except RequestError:
         return []  # The view says why the log is not usable here.
     return [
