@@ -66,7 +66,9 @@ class Core:
         self._patience_ticks = 0
         self._draw_patience()
         if not self._member.is_electable:
-            self._patience_ticks = 1  # An observer asks at once: it starts no election.
+            # An observer asks at the first tick: it starts no election. Its patience is that of the
+            # others, or it would forget a leader that it heard before that tick.
+            self._idle_ticks = self._patience_ticks - 1
 
     # -- state -------------------------------------------------------------------------------------
 

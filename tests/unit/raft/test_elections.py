@@ -208,6 +208,15 @@ def test_an_observer_asks_the_voters_at_once_and_never_campaigns() -> None:
     assert observer.core.epoch == 0
 
 
+def test_an_observer_keeps_a_leader_that_it_hears_before_its_first_tick() -> None:
+    observer = Replica(1, 2, 3, me=4)
+    observer.hear(TWO, Lead(1))
+
+    observer.tick()
+
+    assert observer.core.leader == TWO
+
+
 def test_a_replica_that_does_not_lead_hints_at_who_does() -> None:
     replica = Replica()
     replica.hear(TWO, Lead(1))
