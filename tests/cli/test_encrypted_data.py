@@ -12,7 +12,7 @@ from millstream.codec.batch import Header
 from millstream.storage.sealing.batches import batch_headers
 from tests.cli.conftest import Cli, environment
 from tests.support.broker_process import BrokerProcess
-from tests.support.kafka_clients import produce
+from tests.support.kafka_clients import produce_batch
 from tests.unit.server.test_encryption import CANARY
 
 BATCHES, BATCH, BAD = 6, 5, 2
@@ -57,7 +57,7 @@ def home(tmp_path: Path) -> Home:
             client.admin.create_topic("orders", partitions=1)
         for batch in range(BATCHES):
             records = [value(number) for number in range(batch * BATCH, (batch + 1) * BATCH)]
-            produce(process.address, "orders", *records, **{"linger.ms": 200})
+            produce_batch(process.address, "orders", *records)
         before = status_of(home, process)
         rotated = home.cli.json("encryption", "rotate", *at)
         wrapped = home.cli.json("encryption", "rotate", "--master", *at)

@@ -30,6 +30,7 @@ from tests.hostile.broker import (
     spell,
 )
 from tests.hostile.test_flux import Talker
+from tests.support.loop_turns import run_timed, timed_loop
 
 MIB = 2**20
 NOW_MS = 1_700_000_000_000
@@ -136,24 +137,13 @@ def test_a_flux_subscriber_gets_the_record_behind_a_bomb_within_a_second(
         broker.assert_unharmed()
 
 
-class MeasuredLoop(asyncio.SelectorEventLoop):
-    """Knows the longest of its turns, in CPU time of its thread."""
-
-    longest_s = 0.0
-
-    def _run_once(self) -> None:
-        began_s = time.thread_time()
-        super()._run_once()  # type: ignore[misc]
-        self.longest_s = max(self.longest_s, time.thread_time() - began_s)
-
-
 @pytest.mark.slow  # Times turns of the loop for seconds: no other process should be busy.
 @pytest.mark.parametrize("queue_headers", ["on", "off"])
 def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_headers: str) -> None:
     partitions = 30
     bombs = [bomb(codec, size) for codec in COMPRESSED for size in (MIB, 15 * MIB, 65 * MIB)]
 
-    async def story(loop: MeasuredLoop) -> None:
+    async def story() -> None:
         config, session = Config(storage="memory", port=0), Session()
         pushed: list[Delivered] = []
         async with running(build_node(config, real_ports(config))) as node:
@@ -166,25 +156,21 @@ def test_no_turn_of_the_loop_is_long_while_bombs_arrive_and_are_pushed(queue_hea
             spec = SubscriptionSpec(topics=("orders",), start=Earliest(), acks=AckMode.ON_SEND)
             await node.deliveries.subscribe(session, spec, lambda got: not pushed.extend(got))  # type: ignore[func-returns-value]
             await asyncio.sleep(0.1)
-            loop.longest_s = 0.0
+            async with timed_loop().turns_at_most(TURN_S_MAX):
+                writings = []
+                for at in range(2 * partitions):
+                    target = TopicPartition("orders", at % partitions)
+                    data = bombs[at % len(bombs)]
+                    writings.append(node.partitions.append(session, target, data, Acks.ALL))
+                for target in range(partitions):  # type: ignore[assignment]
+                    place = TopicPartition("orders", target)  # type: ignore[arg-type]
+                    writings.append(node.partitions.append(session, place, batch(b"x"), Acks.ALL))
+                outcomes = await asyncio.gather(*writings, return_exceptions=True)
+                problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+                assert all(isinstance(problem, RequestError) for problem in problems)
+                assert bool(problems) == (queue_headers == "on")
+                async with asyncio.timeout(60):
+                    while sum(delivered.record.value == b"x" for delivered in pushed) < partitions:
+                        await asyncio.sleep(0.01)
 
-            writings = []
-            for at in range(2 * partitions):
-                target = TopicPartition("orders", at % partitions)
-                data = bombs[at % len(bombs)]
-                writings.append(node.partitions.append(session, target, data, Acks.ALL))
-            for target in range(partitions):  # type: ignore[assignment]
-                place = TopicPartition("orders", target)  # type: ignore[arg-type]
-                writings.append(node.partitions.append(session, place, batch(b"x"), Acks.ALL))
-            outcomes = await asyncio.gather(*writings, return_exceptions=True)
-            problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-            assert all(isinstance(problem, RequestError) for problem in problems)
-            assert bool(problems) == (queue_headers == "on")
-            async with asyncio.timeout(60):
-                while sum(delivered.record.value == b"x" for delivered in pushed) < partitions:
-                    await asyncio.sleep(0.01)
-
-    loop = MeasuredLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(story(loop))
-    assert loop.longest_s < TURN_S_MAX
+    run_timed(story())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.openmetrics import parser as openmetrics
 
 from millstream.config_sources import load
@@ -18,7 +18,7 @@ from millstream.tracing.settings import Tracing
 from tests.support.collector import Collector, attributes_of, collector
 from tests.support.documents import blocks
 from tests.support.http import HttpNode, http_node
-from tests.support.kafka_clients import SECONDS_MAX, until
+from tests.support.kafka_clients import SECONDS_MAX, batching_producer, until
 from tests.support.source_tree import ROOT
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -34,9 +34,7 @@ class Traced:
 
     def produce(self, topic: str, *parents: str, **options: object) -> None:
         settings = {key.replace("_", "."): value for key, value in options.items()}
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "linger.ms": 200, "client.id": "shop", **settings}
-        )
+        producer = batching_producer(self.bootstrap, topic, {"client.id": "shop", **settings})
         for parent in parents:
             producer.produce(topic, b"bought", headers=_headers(parent), partition=0)
         assert producer.flush(SECONDS_MAX) == 0

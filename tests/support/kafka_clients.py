@@ -1,7 +1,7 @@
 """Small words for real clients (librdkafka) in tests that are about something else."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
@@ -30,6 +30,27 @@ def produce(bootstrap: str, topic: str, *values: bytes, **options: object) -> li
         producer.produce(topic, value, partition=0, on_delivery=note)
     assert producer.flush(SECONDS_MAX) == 0
     return problems
+
+
+def batching_producer(
+    bootstrap: str, topic: str, settings: Mapping[str, object] | None = None
+) -> Producer:
+    """A producer that sends all records before `flush` in one batch, however slow it is.
+
+    It knows the topic from the start: records of a topic that is not known yet wait elsewhere, and
+    become a batch of their own.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 30_000, **(settings or {})})
+    producer.list_topics(topic, timeout=SECONDS_MAX)
+    return producer
+
+
+def produce_batch(bootstrap: str, topic: str, *values: bytes) -> None:
+    """Write one batch to partition 0."""
+    producer = batching_producer(bootstrap, topic)
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def consumer(bootstrap: str, group: str = "tests", **options: object) -> Consumer:

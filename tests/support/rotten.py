@@ -4,7 +4,7 @@ from pathlib import Path
 
 from millstream.client import connect
 from tests.support.broker_process import BrokerProcess
-from tests.support.kafka_clients import produce
+from tests.support.kafka_clients import produce_batch
 
 TOPIC = "orders"
 BATCHES, BATCH = 20, 50
@@ -25,7 +25,7 @@ def write_and_damage(home: Path) -> Path:
         client.admin.create_topic(TOPIC, partitions=1)
     for batch in range(BATCHES):
         values = numbers(batch * BATCH, (batch + 1) * BATCH)
-        produce(process.address, TOPIC, *values, **{"linger.ms": 200})
+        produce_batch(process.address, TOPIC, *values)
     process.stop()
     segment = next(
         path

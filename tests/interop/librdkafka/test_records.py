@@ -23,6 +23,7 @@ from tests.interop.librdkafka.clients import (
 )
 from tests.interop.samples import CODECS, INIT_PRODUCER_ID, Sample, needs, samples
 from tests.support.broker_process import BrokerProcess
+from tests.support.kafka_clients import batching_producer
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
@@ -210,9 +211,7 @@ def test_only_the_records_to_blame_are_refused_as_invalid(
     def report(error: KafkaError | None, message: Message) -> None:
         errors[message.value()] = None if error is None else error.code()
 
-    producer = Producer(
-        {"bootstrap.servers": broker.address, "linger.ms": 500, "compression.type": codec, **QUIET}
-    )
+    producer = batching_producer(broker.address, topic, {"compression.type": codec, **QUIET})
     for number in range(10):
         key = None if number in {3, 7} else b"key"
         producer.produce(topic, b"%d" % number, key, partition=0, on_delivery=report)
