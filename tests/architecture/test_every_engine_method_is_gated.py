@@ -127,6 +127,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "partitions.current_leader": ((ORDERS,), {}),
         "partitions.awake": (([topic],), {}),
         "partitions.health": ((ORDERS,), {}),
+        "partitions.segments": ((ORDERS,), {}),
         "partitions.filter_figures": (("orders",), {}),
         "partitions.storage_problems": ((), {}),
         "partitions.write_marker": ((ORDERS, Marker(ControlKind.ABORT, 1, 0, 0)), {}),
