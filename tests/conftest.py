@@ -12,6 +12,7 @@ from xdist.remote import Producer
 from tests.support.heap import leave_out_what_stays
 from tests.support.open_descriptors import open_descriptors, pairs_left_open
 from tests.support.scheduling import FileScheduling, in_running_order
+from tests.support.source_tree import ROOT
 from tests.support.tiers import FRESH_SEEDS_VARIABLE, first_fresh_seed, marks, relative
 
 # How long an example takes says more about the machine than about the claim.
@@ -70,6 +71,12 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _begins_at_the_root() -> None:
+    """A command in the file before may have gone to where its pipeline lies."""
+    os.chdir(ROOT)
 
 
 @pytest.fixture(autouse=True, scope="module")
