@@ -157,6 +157,11 @@ class Cluster:
         """Nothing passes between the two, without a word."""
         self.proxies[max(a, b), min(a, b)].stall("to", "from")
 
+    def isolate(self, node: int) -> None:
+        for other in self.nodes:
+            if other != node:
+                self.cut(node, other)
+
     def cut_one_way(self, source: int, target: int) -> None:
         direction: Direction = "to" if source > target else "from"
         self.proxies[max(source, target), min(source, target)].stall(direction)

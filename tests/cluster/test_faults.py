@@ -33,9 +33,7 @@ async def freeze(cluster: Cluster, victim: int, random: Random) -> None:
 
 
 async def cut_off(cluster: Cluster, victim: int, random: Random) -> None:
-    for other in NODES:
-        if other != victim:
-            cluster.cut(victim, other)
+    cluster.isolate(victim)
     await asyncio.sleep(FAULT_S)
     cluster.heal()
 
@@ -193,9 +191,7 @@ def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
             ask = cluster.nodes[leader].ask
             answer = await ask(do="confirm", topic=TOPIC, partition=0)
             assert answer == {"is_confirmed": True, "high_watermark": 0}
-            for other in NODES:
-                if other != leader:
-                    cluster.cut(leader, other)
+            cluster.isolate(leader)
             writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
             while len(history.acknowledged) < 5:
                 answer = await ask(do="confirm", topic=TOPIC, partition=0)
@@ -220,9 +216,7 @@ def test_a_cut_off_leader_answers_no_lookup_and_no_fetch_at_its_end(tmp_path: Pa
             assert leader is not None
             ask = cluster.nodes[leader].ask
             assert await ask(do="find", topic=TOPIC, partition=0) == {"offset": 0}
-            for other in NODES:
-                if other != leader:
-                    cluster.cut(leader, other)
+            cluster.isolate(leader)
             writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
             async with asyncio.timeout(60):
                 while len(history.acknowledged) < 5:

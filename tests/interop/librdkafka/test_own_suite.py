@@ -12,7 +12,7 @@ import pytest
 from benchmarks.kafka.install import NODE_RDKAFKA_VERSION, cache_directory
 
 from millstream.server.system.dev_certificates import make_dev_certificates
-from tests.interop.programs.building import alone_in, require
+from tests.interop.programs.building import alone_in, require, run
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.interop
@@ -51,16 +51,7 @@ def runner() -> Path:
 
 
 def step(command: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS_MAX,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.fail(f"{command}: {done.stdout[-2_000:]} {done.stderr[-2_000:]}", pytrace=False)
+    run(command, folder, " ".join(command), seconds_max=BUILD_SECONDS_MAX)
 
 
 class Secured:

@@ -23,14 +23,20 @@ def require(tool: str, advice: str) -> str:
     return path
 
 
-def run(command: Sequence[str | Path], folder: Path, purpose: str) -> None:
+def run(
+    command: Sequence[str | Path],
+    folder: Path,
+    purpose: str,
+    *,
+    seconds_max: float = INSTALL_SECONDS_MAX,
+) -> None:
     """Run a build step; what it said is in the failure."""
     done = subprocess.run(
         command,
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=INSTALL_SECONDS_MAX,
+        timeout=seconds_max,
         check=False,
     )
     if done.returncode != 0:
