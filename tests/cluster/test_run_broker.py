@@ -35,6 +35,14 @@ def test_a_topic_outlives_a_killed_and_a_stopped_node(cluster: RunningCluster) -
     assert [cluster.address(node) for node in (1, 2, 3)] == addresses
 
 
+@pytest.fixture(autouse=True)
+def _healed(cluster: RunningCluster) -> Iterator[None]:
+    """No test leaves a cut to the next one."""
+    yield
+    cluster.heal()
+    until(lambda: all(len(cluster.links(node)) == 2 for node in (1, 2, 3)), "all are linked")
+
+
 def until(condition: Callable[[], bool], claim: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
@@ -53,6 +61,23 @@ def test_nodes_that_are_cut_apart_lose_sight_of_each_other(cluster: RunningClust
 
     cluster.heal()
     until(lambda: cluster.links(1) == [2, 3] and cluster.links(3) == [1, 2], "all are linked")
+
+
+def test_a_node_cut_from_the_active_controller_still_serves_its_clients(
+    cluster: RunningCluster,
+) -> None:
+    """A node that reaches all others takes over: the node that is cut off gets producer ids."""
+    cluster.create_topic("cut-from-the-controller")
+    with connect(cluster.bootstrap, timeout_s=DEADLINE_S) as client:
+        controller = next(node.node_id for node in client.cluster.nodes() if node.is_controller)
+    other = next(node for node in (1, 2, 3) if node != controller)
+
+    cluster.cut(controller, other)
+    until(lambda: controller not in cluster.links(other), "the link is lost")
+    with connect(cluster.address(other), timeout_s=DEADLINE_S) as client:
+        assert client.produce("cut-from-the-controller", "from behind the cut").offset == 0
+        client.admin.create_topic("made-behind-the-cut")
+        assert client.produce("made-behind-the-cut", "first").offset == 0
 
 
 def test_one_way_is_enough_to_end_a_link(cluster: RunningCluster) -> None:

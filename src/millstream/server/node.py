@@ -218,7 +218,13 @@ class Node:
         )
         self._draining = Draining(self.members, hub, ports.links, peers)
         self._active_controller = ActiveController(
-            self.members, self._controller, hub, self.config, peers, draining=self._draining
+            self.members,
+            self._controller,
+            hub,
+            self.config,
+            peers,
+            ports.links,
+            draining=self._draining,
         )
         self.cluster = ClusterAdmin(
             foundation.gate, self._controller, self.members, self._active_controller

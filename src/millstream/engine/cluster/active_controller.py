@@ -16,9 +16,11 @@ from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.moving import Moving, change_voters, may_vote
 from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.cluster.preferring import Preferring
+from millstream.engine.cluster.reach import Reach
 from millstream.engine.controller import Controller
 from millstream.model import CONTROL_LOG, NodeId, node_of, replica_id
 from millstream.names import CONTROL_LOG_NAME
+from millstream.ports import Links
 from millstream.replication.hub import Hub
 
 # How often a member looks for changes of its cluster, and while one is under way.
@@ -34,6 +36,7 @@ class ActiveController:
         hub: Hub,
         config: Config,
         peers: PeerCalls,
+        links: Links,
         *,
         draining: Draining,
     ) -> None:
@@ -44,7 +47,8 @@ class ActiveController:
         self._growing = Growing(members, controller, config)
         self._moving = Moving(members, controller, hub)
         self.leaving = Leaving(members, controller)
-        self.preferring = Preferring(members, controller, hub, peers, config)
+        self._reach = Reach(members, hub, links, peers)
+        self.preferring = Preferring(members, controller, hub, peers, self._reach, config)
 
     async def run(self) -> None:
         """Follow the nodes of the cluster until cancelled, once there is one."""
@@ -53,6 +57,7 @@ class ActiveController:
             await self._members.follow()
             if self._draining.is_drained:  # Also what it was elected for since.
                 await self._draining.hand_over(HAND_OVER_S_MAX)
+            await self._reach.hand_over()
             control = self._hub.replicas[CONTROL_LOG]
             is_unfinished = self._moving.look_for_leader(control, control.core.voters)
             is_unfinished = self.arrange_voters() or is_unfinished

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import Counter
 
-from millstream.control.nodes import NodeState
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
 from millstream.errors import ChangeRefused, NotLeader
@@ -37,7 +36,7 @@ class Draining:
     @property
     def is_drained(self) -> bool:
         """Whether an operator drains this node."""
-        return not self._is_active(self._members.me)
+        return not self._members.is_active(self._members.me)
 
     async def leave(self, timeout_s: float) -> None:
         """Hand over before this node stops."""
@@ -91,14 +90,8 @@ class Draining:
         return [
             voter
             for voter in replica.core.voters - {replica.me}
-            if (node := node_of(voter)) not in self._leaving
-            and self._members.is_up(node)
-            and self._is_active(node)
+            if (node := node_of(voter)) not in self._leaving and self._members.is_available(node)
         ]
-
-    def _is_active(self, node_id: NodeId) -> bool:
-        node = self._members.find(node_id)
-        return node is None or node.state is NodeState.ACTIVE
 
     async def _take_leave(self, node: NodeId, _message: Nothing) -> Nothing:
         self._leaving.add(node)

@@ -149,6 +149,15 @@ class Members:
         """Whether a node can be reached from here."""
         return node_id == self.me or self._ports.links.is_up(node_id)
 
+    def is_available(self, node_id: NodeId) -> bool:
+        """Whether a node can be reached from here and is not drained: logs can be led there."""
+        return self.is_up(node_id) and self.is_active(node_id)
+
+    def is_active(self, node_id: NodeId) -> bool:
+        """Whether no operator drains or removes a node."""
+        node = self.find(node_id)
+        return node is None or node.state is NodeState.ACTIVE
+
     @property
     def is_cut_off(self) -> bool:
         """Whether this node reaches no majority of the voters on the control log.

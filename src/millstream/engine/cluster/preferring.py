@@ -1,8 +1,8 @@
 """Leads partitions where they are preferred to be led: at the first of their replicas.
 
 Each leader compares itself with the preferred replica, and hands over to one that is in step, on a
-node that can be reached and is not drained. An operator asks for it by ElectLeaders; by itself it
-happens every `timing.leader_balance_ms`.
+node that can be reached, is not drained and reaches as many nodes of the log. An operator asks for
+it by ElectLeaders; by itself it happens every `timing.leader_balance_ms`.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from uuid import UUID
 import msgspec
 
 from millstream.config import Config
-from millstream.control.nodes import NodeState
 from millstream.engine.cluster.draining import is_in_step
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
+from millstream.engine.cluster.reach import Reach
 from millstream.engine.controller import Controller
 from millstream.errors import ChangeRefused, NotLeader, RequestError, TimedOut
 from millstream.model import LogId, NodeId, ReplicaId, node_of
@@ -40,12 +40,19 @@ class _Transfer(msgspec.Struct, frozen=True):
 
 class Preferring:
     def __init__(
-        self, members: Members, controller: Controller, hub: Hub, peers: PeerCalls, config: Config
+        self,
+        members: Members,
+        controller: Controller,
+        hub: Hub,
+        peers: PeerCalls,
+        reach: Reach,
+        config: Config,
     ) -> None:
         self._members = members
         self._controller = controller
         self._hub = hub
         self._peers = peers
+        self._reach = reach
         self._interval_s = config.timing.leader_balance_ms / 1000
         self._wait_s = ELECTIONS_MAX * config.timing.election_timeout_ms / 1000
         self._due_s: float | None = None
@@ -117,11 +124,10 @@ class Preferring:
     def _successor(self, replica: Replica, node: NodeId) -> ReplicaId:
         for voter in replica.core.voters:
             if node_of(voter) == node:
-                known = self._members.find(node)
-                is_active = known is None or known.state is NodeState.ACTIVE
                 if voter == replica.me:
                     return voter
-                if is_active and self._members.is_up(node) and is_in_step(replica, voter):
+                is_able = self._members.is_available(node) and is_in_step(replica, voter)
+                if is_able and self._reach.loses_none(replica, node):
                     return voter
                 raise ChangeRefused(Refusal.NOT_CAUGHT_UP)
         raise ChangeRefused(Refusal.NOT_VOTER)
