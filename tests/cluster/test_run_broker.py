@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from millstream.client import connect
+from millstream.client.errors import Unreachable
+from millstream.client.extensions.requests import exchange, open_connection
+from millstream.client.models import BrokerNode
+from millstream.kafka_wire.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
+from millstream.kafka_wire.error_codes import ErrorCode
 from millstream.testing import NotRunning, RunningCluster, run_broker
 
 DEADLINE_S = 60.0
@@ -125,6 +130,23 @@ def test_a_client_that_knows_the_isolated_leader_only_finds_the_next_one(
         finally:
             cluster.heal()
     until(lambda: len(cluster.links(leader)) == 2, "the old leader is back")
+
+
+def test_an_isolated_node_sends_producers_away(cluster: RunningCluster) -> None:
+    """librdkafka asks the broker for a producer id that it is connected to, as long as it is."""
+    cluster.kill(3)
+    cluster.start(3)  # It has no producer ids in store.
+    cluster.isolate(3)
+    until(lambda: cluster.links(3) == [], "node 3 is alone")
+    host, _, port = cluster.address(3).rpartition(":")
+    node = BrokerNode(node_id=3, host=host, port=int(port))
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+    with open_connection(node, {}, "get a producer id", DEADLINE_S) as connection:
+        answer = exchange(connection, request, InitProducerIdResponse, "get a producer id")
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        with pytest.raises(Unreachable):
+            exchange(connection, request, InitProducerIdResponse, "get a producer id")
 
 
 def test_a_paused_node_is_taken_for_dead_until_it_goes_on(cluster: RunningCluster) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # It imports this module.
     from millstream.engine.controller import Controller
 
 PROPOSAL_S_MAX = 10.0  # From the first attempt to the outcome.
+LEADERLESS_S_MAX = 4.0  # Longer than an election: a node that is cut off says so soon.
 RETRY_S = 0.05
 WAITING_MAX = 10_000  # Proposals of this node that wait for their outcome.
 
@@ -72,7 +73,8 @@ class Proposals:
     async def forward(self, data: bytes) -> Outcome:
         """Have the leader commit a command, and return its outcome here; raise its refusal.
 
-        `NotLeader` if no leader took it in `PROPOSAL_S_MAX`, `UnknownOutcome` if one may have.
+        `NotLeader` if no leader took it in `PROPOSAL_S_MAX`, or none was known for
+        `LEADERLESS_S_MAX`; `UnknownOutcome` if one may have taken it.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} proposals wait for the control log")
@@ -115,8 +117,14 @@ class Proposals:
 
     async def _try(self, proposal: _Proposal) -> Offset:
         """Give a command to the leader; return where it was written, in the end. -1: unknown."""
+        loop = asyncio.get_running_loop()
+        known_s = loop.time()
         while True:
             leader = self._controller.leader
+            if leader is not None:
+                known_s = loop.time()
+            elif loop.time() - known_s > LEADERLESS_S_MAX:
+                raise NotLeader(self._replica.name, None)
             try:
                 if self._replica.is_leader:
                     return self._controller.write(proposal.tag, proposal.command)

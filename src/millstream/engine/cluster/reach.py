@@ -23,7 +23,7 @@ from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
 
 METHOD = "cluster.reached"
-UNREACHED_S_MIN = 2.0  # A node that starts has not all its links at once.
+MISSED_S_MIN = 2.0  # A node that starts has not all its links at once.
 LOGS_AT_ONCE = 500  # Looked at in one turn of the event loop.
 TRANSFERS_AT_ONCE = 50  # In a round.
 
@@ -41,7 +41,7 @@ class Reach:
         self._peers = peers
         self._linked: set[NodeId] = set()
         self._reached_by: dict[NodeId, frozenset[NodeId]] = {}  # As the nodes with a link say.
-        self._unreached_s: dict[NodeId, float] = {}  # Since when.
+        self._missed_s: dict[NodeId, float] = {}  # Since when others reach it, and not this one.
         peers.serve(METHOD, _Reached, self._take)
         links.watch(self._link_changed)
 
@@ -75,17 +75,15 @@ class Reach:
             _log.info("handed over to nodes that reach more of the cluster logs=%d", handed)
 
     def _better_connected(self) -> frozenset[NodeId]:
-        """The nodes that reach one which has not been reached from here for a while."""
+        """The nodes that have reached one for a while which is not reached from here."""
         now_s = asyncio.get_running_loop().time()
-        members = [node.node_id for node in self._members.nodes]
-        self._unreached_s = {
-            node: self._unreached_s.get(node, now_s)
-            for node in members
+        reached = frozenset[NodeId]().union(*self._reached_by.values())
+        self._missed_s = {
+            node: self._missed_s.get(node, now_s)
+            for node in reached
             if not self._members.is_up(node)
         }
-        missed = {
-            node for node, since in self._unreached_s.items() if now_s - since >= UNREACHED_S_MIN
-        }
+        missed = {node for node, since in self._missed_s.items() if now_s - since >= MISSED_S_MIN}
         return frozenset(node for node, reached in self._reached_by.items() if reached & missed)
 
     def _successor(self, replica: Replica, better: frozenset[NodeId]) -> ReplicaId | None:

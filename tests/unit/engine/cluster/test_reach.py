@@ -96,7 +96,7 @@ async def settled(station: Station) -> list[tuple[LogId, ReplicaId]]:
 
 @pytest.fixture(autouse=True)
 def _without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "UNREACHED_S_MIN", 0.01)
+    monkeypatch.setattr(reach, "MISSED_S_MIN", 0.01)
 
 
 def test_a_leader_cut_from_a_follower_hands_over_to_the_node_that_reaches_both() -> None:

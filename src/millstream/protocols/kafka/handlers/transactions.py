@@ -88,6 +88,7 @@ async def init_producer_id(
                 expected=NO_PRODUCER if expected.producer_id < 0 else expected,
             )
     except RequestError as problem:
+        context.end_if_cut_off()
         return InitProducerIdResponse(error_code=_code(context, problem))
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
