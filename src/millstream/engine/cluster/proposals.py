@@ -138,6 +138,10 @@ class Proposals:
                 return -1
             except (NotLeader, LeaderNotReady):
                 pass  # Nothing was written.
+            except RequestError:
+                # The reason, such as a topic that exists, may not be known here yet.
+                await self.catch_up()
+                raise
             await asyncio.sleep(RETRY_S)
 
     async def _passed(self, offset: Offset, future: "asyncio.Future[Outcome]") -> bool:
