@@ -24,7 +24,7 @@ from millstream.engine.access.first_user import make_first_user
 from millstream.engine.access.logins import Logins
 from millstream.engine.access.users import Users
 from millstream.engine.assembly import Engine, Foundation, build_engine
-from millstream.engine.checkpoints.checkpoint import CHECKPOINT, remove_checkpoint
+from millstream.engine.checkpoints.checkpoint import remove_old_checkpoint
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.admin import ClusterAdmin
 from millstream.engine.cluster.draining import Draining
@@ -38,7 +38,7 @@ from millstream.engine.gate import Everyone, Policy
 from millstream.engine.hosting import Hosting
 from millstream.engine.running_config import RunningConfig
 from millstream.engine.topic_defaults import TopicDefaults
-from millstream.errors import StartupError, StorageError, UnknownTopic
+from millstream.errors import StartupError, UnknownTopic
 from millstream.metrics import Metrics
 from millstream.model import CONTROL_LOG, LastStop, LogId, NodeId, replica_id
 from millstream.names import CONTROL_LOG_NAME
@@ -286,7 +286,7 @@ class Node:
                     for work in (
                         self._controller.run(),
                         self._become_ready(),
-                        self._remove_old_checkpoint(),
+                        remove_old_checkpoint(self._ports),
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
                         self._with_open_logs(self._active_controller.run),
@@ -358,15 +358,6 @@ class Node:
         """Begin when all logs are open: a log that is not here counts as deleted, or as lost."""
         await self._are_logs_open.wait()
         await run()
-
-    async def _remove_old_checkpoint(self) -> None:
-        """A backup that was killed leaves one, and with it the space of removed segments."""
-        files = self._directory.files
-        if files.exists(CHECKPOINT):
-            try:
-                await self.threads.run(partial(remove_checkpoint, files))
-            except (OSError, StorageError) as problem:
-                _log.warning("could not remove an old checkpoint problem=%s", problem)
 
     async def _become_ready(self) -> None:
         await self.members.open_links()

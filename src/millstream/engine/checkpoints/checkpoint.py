@@ -11,11 +11,12 @@ Invariant: `checkpoint.json` is written last. A directory without it is no check
 import json
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from millstream.errors import InvalidRequest, StorageUnavailable
+from millstream.errors import InvalidRequest, StorageError, StorageUnavailable
 from millstream.model import LogId, Offset
 from millstream.ports import Files, Ports
 from millstream.replication.hub import Hub
@@ -144,6 +145,15 @@ def remove_checkpoint(files: Files) -> None:
         files.remove_directory(CHECKPOINT)
     finally:
         lock.close()
+
+
+async def remove_old_checkpoint(ports: Ports) -> None:
+    """A backup that was killed leaves one, and with it the space of removed segments."""
+    if ports.files.exists(CHECKPOINT):
+        try:
+            await ports.threads.run(partial(remove_checkpoint, ports.files))
+        except (OSError, StorageError) as problem:
+            _log.warning("could not remove an old checkpoint problem=%s", problem)
 
 
 def _note(hub: Hub) -> dict[LogId, _Noted]:
