@@ -15,7 +15,7 @@ from millstream.engine.access.acls import AccessRules
 from millstream.engine.audit.trail import AuditTrail
 from millstream.engine.checkpoints.service import Checkpoints
 from millstream.engine.cluster.peer_calls import PeerCalls
-from millstream.engine.cluster.relaying import Relayed, on_first_link
+from millstream.engine.cluster.relay.relaying import Relayed, on_first_link
 from millstream.engine.controller import Controller
 from millstream.engine.dead_letters.service import DeadLetters
 from millstream.engine.delayed.scheduler import DelayedScheduler

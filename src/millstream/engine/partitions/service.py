@@ -72,7 +72,7 @@ from millstream.storage.log.producers import ProducerView
 from millstream.storage.log.segment import Segment
 
 if TYPE_CHECKING:  # It calls this one.
-    from millstream.engine.cluster.remote_partitions import RemotePartitions
+    from millstream.engine.cluster.relay.remote_partitions import RemotePartitions
 
 # Resting logs that one request for metadata opens.
 AWAKENED_MAX = 1_000

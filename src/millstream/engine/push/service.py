@@ -13,7 +13,7 @@ from uuid import UUID
 
 from millstream.config import Config
 from millstream.control.catalog import Catalog
-from millstream.engine.cluster.callers import first_hand
+from millstream.engine.cluster.relay.callers import first_hand
 from millstream.engine.gate import Gate, Operation, group_resource, topic_resource
 from millstream.engine.ledgers.shards import Shards
 from millstream.engine.partitions.service import Partitions

@@ -5,7 +5,7 @@ from enum import Enum
 
 import msgspec
 
-from millstream.engine.cluster.callers import Caller
+from millstream.engine.cluster.relay.callers import Caller
 from millstream.engine.push.cursor import size_of
 from millstream.engine.push.values import Delivered
 from millstream.internal_topics.deliveries import FlowPolicy, SubscriptionValue

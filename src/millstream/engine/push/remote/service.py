@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from millstream.engine.cluster.callers import Caller, caller_of
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
+from millstream.engine.cluster.relay.callers import Caller, caller_of
 from millstream.engine.ledgers.shards import Shards
 from millstream.engine.push.member import Member
 from millstream.engine.push.remote.member import RemoteMember

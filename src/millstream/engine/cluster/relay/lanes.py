@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from millstream.codec.batch import HEADER_BYTES, SEQUENCE_MAX, Header, read_header, seal
-from millstream.engine.cluster.callers import Caller, caller_of
 from millstream.engine.cluster.peer_calls import PeerCalls, Problem, decode_problem, encode_problem
+from millstream.engine.cluster.relay.callers import Caller, caller_of
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.runtime.futures import AppendFuture, ignore_outcome
 from millstream.errors import (

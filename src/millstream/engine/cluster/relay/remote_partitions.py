@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from millstream.engine.cluster.callers import Caller, caller_of, is_relayable
-from millstream.engine.cluster.lanes import Append, Appends, Lanes
 from millstream.engine.cluster.peer_calls import (
     CALL_S_MAX,
     PeerCalls,
@@ -20,6 +18,8 @@ from millstream.engine.cluster.peer_calls import (
     decode_problem,
     encode_problem,
 )
+from millstream.engine.cluster.relay.callers import Caller, caller_of, is_relayable
+from millstream.engine.cluster.relay.lanes import Append, Appends, Lanes
 from millstream.engine.filters.filter import Filter, flymq_filter, parse
 from millstream.engine.partitions.slices import (
     AtMaxTimestamp,

@@ -40,7 +40,7 @@ def on_first_link(links: Links, relayed: Relayed, *, me: NodeId) -> None:
 
 
 def _connect(links: Links, relayed: Relayed, me: NodeId) -> None:
-    from millstream.engine.cluster.remote_partitions import RemotePartitions
+    from millstream.engine.cluster.relay.remote_partitions import RemotePartitions
     from millstream.engine.ledgers.remote_logs import RemoteAppends
     from millstream.engine.push.remote.service import RemoteSubscriptions
 
