@@ -217,15 +217,8 @@ class Node:
             self._controller, ports, self.config, hub, peers, membership, foundation.cluster_id
         )
         self._draining = Draining(self.members, hub, ports.links, peers)
-        self._active_controller = ActiveController(
-            self.members,
-            self._controller,
-            hub,
-            self.config,
-            peers,
-            ports.links,
-            draining=self._draining,
-        )
+        known = (self.members, self._controller, hub, self.config, peers, ports.links)
+        self._active_controller = ActiveController(*known, draining=self._draining)
         self.cluster = ClusterAdmin(
             foundation.gate, self._controller, self.members, self._active_controller
         )

@@ -87,13 +87,13 @@ class Reach:
         return frozenset(node for node, reached in self._reached_by.items() if reached & missed)
 
     def _successor(self, replica: Replica, better: frozenset[NodeId]) -> ReplicaId | None:
-        wanted = self._nodes_of(replica)
+        needing = self._nodes_of(replica)
         here = self._reached_here(replica)
         for voter in sorted(replica.core.voters):
             node = node_of(voter)
             if (
                 node in better
-                and here < self._reached_from(node) & wanted
+                and here < self._reached_from(node) & needing
                 and self._members.is_available(node)
                 and is_in_step(replica, voter)
             ):

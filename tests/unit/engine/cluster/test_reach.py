@@ -73,16 +73,16 @@ def linked(nodes: tuple[int, ...] = NODES) -> dict[int, Station]:
     net: dict[int, Station] = {}
     for node in nodes:
         Station(net, node, of=nodes)
-    for one in nodes:
+    for node in nodes:
         for other in nodes:
-            if one != other:
-                net[one].link(other)
+            if other != node:
+                net[node].link(other)
     return net
 
 
-def cut(net: dict[int, Station], one: int, other: int) -> None:
-    net[one].link(other, is_up=False)
-    net[other].link(one, is_up=False)
+def cut(net: dict[int, Station], node: int, other: int) -> None:
+    net[node].link(other, is_up=False)
+    net[other].link(node, is_up=False)
 
 
 async def settled(station: Station) -> list[tuple[LogId, ReplicaId]]:
