@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from millstream.classic import BrokerClient
@@ -16,7 +17,7 @@ from millstream.config import Config
 from millstream.testing.cluster import ClusterProcesses, running_cluster
 from tests.cluster.test_three_nodes import create as create_topic
 from tests.support.flymq import FlymqClient, Refused
-from tests.support.http import HttpClient
+from tests.support.http import Answer, HttpClient
 
 DEADLINE_S = 60.0
 NODES = (1, 2, 3)
@@ -206,6 +207,96 @@ def test_http_writes_and_reads_every_partition_on_every_node(cluster: ClusterPro
             insist(partial(is_posted, http, f"{number}", partition))
     for http in clients:
         insist(partial(shows_all, http))
+
+
+def by_http(cluster: ClusterProcesses) -> list[HttpClient]:
+    return [HttpClient(node.config.http_port, node.host) for node in cluster.nodes.values()]
+
+
+def insist_on(http: HttpClient, method: str, path: str, body: object = None) -> Answer:
+    """The first answer that does not ask for patience."""
+    answers: list[Answer] = []
+
+    def is_answered() -> bool:
+        answers.append(http(method, path, body))
+        return answers[-1].status not in (503, 504)
+
+    insist(is_answered)
+    return answers[-1]
+
+
+def commit(cluster: ClusterProcesses, group: str, topic: str) -> None:
+    """Commit the beginning of partition 0."""
+    settings = {"bootstrap.servers": cluster.address(1), "group.id": group}
+
+    def is_committed() -> bool:
+        consumer = Consumer(settings)
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    insist(is_committed)
+
+
+def test_http_lists_describes_and_deletes_groups_on_every_node(cluster: ClusterProcesses) -> None:
+    create(cluster, "orders")
+    clients = by_http(cluster)
+    record = {"records": [{"value": "x", "partition": 0}]}
+    assert insist_on(clients[0], "POST", "/v1/topics/orders/records", record).status == 200
+    groups = [f"any-{at}" for at in range(6)]
+    for group in groups:
+        commit(cluster, group, "orders")
+
+    def pages(http: HttpClient) -> list[str]:
+        names: list[str] = []
+        after = ""
+        while True:
+            path = f"/v1/groups?name=any-&limit=2&after={after}"
+            page = insist_on(http, "GET", path).json
+            names += [item["name"] for item in page["items"]]
+            if page["next"] is None:
+                return names
+            after = page["next"]
+
+    def has_lag(http: HttpClient, group: str) -> bool:
+        detail = insist_on(http, "GET", f"/v1/groups/{group}").json
+        return detail["name"] == group and detail["lag"] >= 1
+
+    for http in clients:
+        insist(lambda http=http: pages(http) == groups)
+        for group in groups:
+            insist(partial(has_lag, http, group))
+    for at, group in enumerate(groups):
+        http = clients[at % len(clients)]
+        status = insist_on(http, "DELETE", f"/v1/groups/{group}").status
+        assert status in (204, 404), status  # 404: done by one that was not answered.
+    for http in clients:
+        insist(lambda http=http: pages(http) == [])
+
+
+def test_http_registers_and_reads_schemas_on_every_node(cluster: ClusterProcesses) -> None:
+    clients = by_http(cluster)
+    schemas = [
+        json.dumps({"type": "record", "name": f"R{at}", "fields": []}) for at in range(len(clients))
+    ]
+    numbers = [
+        insist_on(http, "POST", f"/subjects/any-{at}/versions", {"schema": schemas[at]}).json["id"]
+        for at, http in enumerate(clients)
+    ]
+
+    assert len(set(numbers)) == len(clients)
+    for http in clients:
+        for at, number in enumerate(numbers):
+            by_id = insist_on(http, "GET", f"/schemas/ids/{number}").json
+            assert json.loads(by_id["schema"]) == json.loads(schemas[at])
+            again = insist_on(http, "POST", f"/subjects/any-{at}/versions", {"schema": schemas[at]})
+            assert again.json["id"] == number
+        subjects = insist_on(http, "GET", "/subjects?subjectPrefix=any-").json
+        assert subjects == [f"any-{at}" for at in range(len(clients))]
 
 
 def test_classic_publishes_and_subscribes_on_every_node(cluster: ClusterProcesses) -> None:

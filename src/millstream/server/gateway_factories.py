@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.access.login import Login
-from millstream.model import Session
+from millstream.engine.cluster.peer_calls import HTTP_METHOD
+from millstream.model import NodeId, Session
 from millstream.server.net.connection import Address, Gateway, GatewayFactory, NewClient
 from millstream.server.node import Node, Phase
 from millstream.server.system.real_ports import elapsed_s
@@ -189,11 +190,9 @@ def classic_gateway_factory(node: Node) -> GatewayFactory:
 
 def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) -> GatewayFactory:
     from millstream.protocols.http.gateway import HttpGateway
-    from millstream.protocols.http.router import Router
-    from millstream.protocols.http.routes import APIS
     from millstream.protocols.http.serving import Client
 
-    server = _server_class(node)(_http_services(node, listeners), Router(APIS))
+    server = _http_server(node, listeners)
 
     def make_gateway(client: NewClient) -> Gateway:
         login = _login(client, "http")
@@ -202,6 +201,41 @@ def http_gateway_factory(node: Node, *, listeners: "Listeners | None" = None) ->
         return HttpGateway(server, conversation, client.hang_up)
 
     return make_gateway
+
+
+def answer_forwarded_requests(node: Node, listeners: "Listeners") -> None:
+    """Answer HTTP requests that other nodes pass on, whether this one has a listener or not."""
+
+    async def answer(_node: NodeId, payload: bytes) -> bytes:
+        from millstream.protocols.http.operate.forwarding import answer_forwarded
+
+        return await answer_forwarded(_http_server(node, listeners), payload)
+
+    node.calls.serve(HTTP_METHOD, answer)
+
+
+def _http_server(node: Node, listeners: "Listeners | None") -> "Server":
+    """One for all listeners, so that each of them knows the same jobs and answers."""
+    from millstream.protocols.http.operate.forwarding import Forwarding
+    from millstream.protocols.http.router import Router
+    from millstream.protocols.http.routes import APIS
+
+    if listeners is not None and listeners.http is not None:
+        return listeners.http
+    members = node.members
+    forwarding = Forwarding(
+        node.calls,
+        me=members.me,
+        others=lambda: [
+            each.node_id
+            for each in members.nodes
+            if each.node_id != members.me and members.is_up(each.node_id)
+        ],
+    )
+    server = _server_class(node)(_http_services(node, listeners), Router(APIS), forwarding)
+    if listeners is not None:
+        listeners.http = server
+    return server
 
 
 def _http_services(node: Node, listeners: "Listeners | None") -> "HttpServices":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from millstream.config import Config
 from millstream.metrics import INSECURE_LISTENERS
 from millstream.server.gateway_factories import (
+    answer_forwarded_requests,
     classic_gateway_factory,
     flux_gateway_factory,
     flymq_gateway_factory,
@@ -33,6 +34,7 @@ from millstream.server.system.machine import DESCRIPTORS_RESERVED
 from millstream.server.system.tls import TlsContexts
 
 if TYPE_CHECKING:
+    from millstream.protocols.http.serving import Server
     from millstream.server.monitoring.vitals import VitalSigns
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class Listeners:
     ) -> None:
         self.is_stopping = False
         self.vitals: VitalSigns | None = None  # Set by the service.
+        self.http: Server | None = None  # Of all its listeners; made by the first request.
+        answer_forwarded_requests(node, self)
         self._config = config = node.config
         self._threads = node.threads
         self._clients = Clients(

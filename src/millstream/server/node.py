@@ -227,6 +227,7 @@ class Node:
         """Make what knows users and checks their logins."""
         config, ports = foundation.config, foundation.ports
         self._ports = ports
+        self.calls = ports.calls
         self.secrets = ports.secrets
         self.authentication = Authentication(
             foundation.controller.state.access, config, ports, self.metrics, foundation.recorder

@@ -15,6 +15,7 @@ from millstream.ports import Calls
 Q = TypeVar("Q", bound=msgspec.Struct)
 A = TypeVar("A", bound=msgspec.Struct)
 
+HTTP_METHOD = "http.request"  # Of requests that HTTP passes on, which decodes them itself.
 CALL_S_MAX = 5.0  # How long a peer is waited for, unless the caller says otherwise.
 
 

@@ -14,6 +14,7 @@ from millstream.protocols.http.problems import HttpProblem
 from millstream.protocols.http.wire.requests import Request
 
 KEPT_S = 600.0
+KEY_LENGTH_MAX = 200
 ANSWER_BYTES_MAX = 64 * 1024  # Of one answer; a larger one is not kept, its key is.
 
 Place = tuple[str, str, str, str]  # Principal, method, path, key.
@@ -78,6 +79,18 @@ class Remembered:
             if oldest.expires_at > now and len(self._answers) < self._answers_max:
                 return
             del self._answers[place]
+
+
+def key_of(request: Request) -> str:
+    """The `Idempotency-Key` of a request; empty if it has none."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > KEY_LENGTH_MAX:
+        raise HttpProblem(
+            HTTPStatus.BAD_REQUEST,
+            "invalid_request",
+            f"Idempotency-Key of {len(key)} characters, at most {KEY_LENGTH_MAX}",
+        )
+    return key
 
 
 def fingerprint(request: Request) -> bytes:

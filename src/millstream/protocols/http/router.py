@@ -80,6 +80,9 @@ class Route:
     stream_handler: Handler | None = None
     takes_records: bool = False  # The body may be as large as `http.records_body_bytes_max`.
     takes_revision: bool = False  # `If-Match` is compared with the revision.
+    # The reply is a `Page` of what this node has of its own, in the order of this field of its
+    # items; in a cluster those of all nodes are put together.
+    gathered_by: str = ""
     is_raw: bool = False  # The handler returns a `RawReply`.
     example: Any = None  # Of the body, for the documents.
     hidden: bool = False  # Not in the OpenAPI document.

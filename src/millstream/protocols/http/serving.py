@@ -6,7 +6,6 @@ coroutine. Errors become the body that the API of the path has for them.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Generator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from millstream.base_error import MillstreamError
 from millstream.engine.access.login import Login
-from millstream.errors import ProtocolError
+from millstream.errors import NotCoordinator, ProtocolError
 from millstream.metrics import HTTP_SECONDS, Histogram
 from millstream.model import Buffer, Session
 from millstream.protocols.conversation import REQUEST_ID, Pace, PushChannel
@@ -30,8 +29,9 @@ from millstream.protocols.http.context import Services, State
 from millstream.protocols.http.decoding import accepted_type, read_body, read_params
 from millstream.protocols.http.encoding import encode_reply
 from millstream.protocols.http.identity import session_of
+from millstream.protocols.http.operate.forwarding import Forwarding
 from millstream.protocols.http.problems import HttpProblem, Problem, problem_of
-from millstream.protocols.http.remembered import Remembered, fingerprint
+from millstream.protocols.http.remembered import Remembered, fingerprint, key_of
 from millstream.protocols.http.router import (
     EVENTS_TYPE,
     NDJSON_TYPE,
@@ -43,7 +43,10 @@ from millstream.protocols.http.router import (
 )
 from millstream.protocols.http.streams import (
     Incoming,
+    OpenStreams,
     Outgoing,
+    chained,
+    first_of,
     last_chunk,
     send_events,
     send_lines,
@@ -55,10 +58,11 @@ from millstream.protocols.http.wire.responses import response, stream_head
 _log = logging.getLogger(__name__)
 
 REQUEST_ID_LENGTH_MAX = 100
-KEY_LENGTH_MAX = 200
 HEALTH_NOUNS = {"health", "healthz", "livez", "readyz"}
 
 Reply = list[Buffer]
+# Any: a request that was passed on opens no stream, so it has no channel.
+_NOWHERE: Any = None
 # Any: PEP 492 leaves the yield and send types of a coroutine to the loop.
 Outcome = Coroutine[Any, Any, Reply] | Reply
 
@@ -93,16 +97,21 @@ class Exchange(NamedTuple):
     refusal: HttpProblem | None  # Of the path or the method, told after the login.
     incoming: Incoming | None
     began_s: float
+    is_forwarded: bool = False  # Another node has let it in, and passed it on.
 
 
 class Server:
-    def __init__(self, services: Services, router: Router) -> None:
+    def __init__(
+        self, services: Services, router: Router, forwarding: Forwarding | None = None
+    ) -> None:
+        """`forwarding` passes on what other nodes have to answer."""
         self.services = services
+        self._forwarding = forwarding
         self.router = router
         self.settings = services.config.http
         self._turns = turns_of(services)
         self._remembered = Remembered(self.settings.answers_remembered_max)
-        self._streams: Counter[str] = Counter()  # By principal.
+        self._streams = OpenStreams(self.settings)
         # By route, method and class of the status.
         self._seconds: dict[tuple[str, str, str], Histogram] = {}
         self._gateways: set[Idle] = set()
@@ -124,7 +133,17 @@ class Server:
 
     def begin(self, client: Client, request: Request, incoming: Incoming | None) -> Outcome:
         """Answer now, or return the coroutine that does."""
-        exchange = self._open(client, request, incoming)
+        return self._begin_exchange(self._open(client, request, incoming))
+
+    async def answer_forwarded(self, request: Request, session: Session) -> Reply:
+        """Answer a request that another node has let in and passed on."""
+        client = Client(session, None, _NOWHERE, _NOWHERE)
+        exchange = self._open(client, request, None)._replace(is_forwarded=True)
+        outcome = self._begin_exchange(exchange)
+        return outcome if isinstance(outcome, list) else await outcome
+
+    def _begin_exchange(self, exchange: Exchange) -> Outcome:
+        client, request = exchange.client, exchange.request
         token = REQUEST_ID.set(exchange.request_id)
         if _log.isEnabledFor(logging.DEBUG):
             # Without query and body, which may hold records and passwords.
@@ -200,7 +219,8 @@ class Server:
     def _check(self, exchange: Exchange) -> Reply | None:
         """Raise what keeps a request out whatever it asks for; answer a browser's preflight."""
         request = exchange.request
-        check_host(request, self.settings)
+        if not exchange.is_forwarded:
+            check_host(request, self.settings)
         state = self.services.state()
         if state is not State.READY and not _is_health(request):
             raise HttpProblem(
@@ -213,7 +233,8 @@ class Server:
             headers = preflight_headers(request, self.settings)
             if headers is not None:
                 return [response(HTTPStatus.NO_CONTENT, b"", headers=headers)]
-        check_origin(request, self.settings, is_tls=exchange.client.session.is_tls)
+        if not exchange.is_forwarded:
+            check_origin(request, self.settings, is_tls=exchange.client.session.is_tls)
         return None
 
     def _is_public(self, exchange: Exchange) -> bool:
@@ -253,7 +274,7 @@ class Server:
             is_login_required=exchange.client.login is not None,
             is_known=exchange.client.login is None or session is not exchange.client.session,
             revision=_revision(request),
-            key=self._key(request),
+            key=key_of(request),
             cursor=request.headers.get("last-event-id", ""),
             accept=kind,
             receive=None if exchange.incoming is None else exchange.incoming.receive,
@@ -298,16 +319,33 @@ class Server:
         if route.is_stream:
             return self._stream(exchange, session, route.sends, result)
         if isinstance(result, Generator):
-            return self._later(self._turns.run(result, route.path), route, finish)
-        if isawaitable(result):
-            return self._later(result, route, finish)
-        return finish.reply(route, result)
+            result = self._turns.run(result, route.path)
+        elif not isawaitable(result):
+            return finish.reply(route, result)
+        return self._later(exchange, session, route, result, arguments[1], finish)
 
-    # Any: an awaitable of whatever the handler returns.
-    async def _later(self, result: Any, route: Route, finish: "_Finish") -> Reply:
-        value = await result
-        if isinstance(value, Generator):
-            value = await self._turns.run(value, route.path)
+    # Any: an awaitable of whatever the handler returns, and the route's own parameters.
+    async def _later(
+        self,
+        exchange: Exchange,
+        session: Session,
+        route: Route,
+        result: Any,
+        params: Any,
+        finish: "_Finish",
+    ) -> Reply:
+        forwarding = None if exchange.is_forwarded else self._forwarding
+        asked = exchange.request, session, exchange.request_id
+        try:
+            value = await result
+            if isinstance(value, Generator):
+                value = await self._turns.run(value, route.path)
+        except NotCoordinator as problem:
+            if forwarding is None:
+                raise
+            return [await forwarding.ask_instead(*asked, problem)]
+        if route.gathered_by and forwarding is not None:
+            value = await forwarding.gather(*asked, value, route, params.limit)
         return finish.reply(route, value)
 
     async def _once(
@@ -341,15 +379,16 @@ class Server:
     async def _stream(
         self, exchange: Exchange, session: Session, kind: str, items: AsyncIterator[Any]
     ) -> Reply:
-        principal = str(session.principal)
-        client = exchange.client
-        self._take_stream(principal)
-        try:
+        with self._streams.open(str(session.principal)):
             # The first items come before the head: what is refused is an answer, not a stream.
-            first = [item async for item in _first(items)]
-        except BaseException:
-            self._leave_stream(principal)
-            raise
+            first = [item async for item in first_of(items)]
+            return await self._send_stream(exchange, kind, first, items)
+
+    # Any: items of a stream, which only its sender knows.
+    async def _send_stream(
+        self, exchange: Exchange, kind: str, first: list[Any], items: AsyncIterator[Any]
+    ) -> Reply:
+        client = exchange.client
         outgoing = Outgoing(
             client.channel, client.pace, held_bytes_max=self.settings.stream_held_bytes_max
         )
@@ -363,37 +402,19 @@ class Server:
             client.channel.send([head])
             self._observe(exchange, [head])
             if kind == EVENTS_TYPE:
-                await send_events(outgoing, _chained(first, items), until)
+                await send_events(outgoing, chained(first, items), until)
             else:
-                await send_lines(outgoing, _chained(first, items), until)
+                await send_lines(outgoing, chained(first, items), until)
         except Exception as error:
             self.services.report(error)
             raise ProtocolError("a stream was cut by an unexpected error") from error
         finally:
             client.pace.on_stop = None
             outgoing.close()
-            self._leave_stream(principal)
             close = getattr(items, "aclose", None)
             if close is not None:
                 await close()
         return last_chunk()
-
-    def _take_stream(self, principal: str) -> None:
-        settings = self.settings
-        is_full = self._streams.total() >= settings.streams_max
-        if is_full or self._streams[principal] >= settings.principal_streams_max:
-            name = "http.streams_max" if is_full else "http.principal_streams_max"
-            raise HttpProblem(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too_many_streams",
-                f"as many streams are open as {name} allows",
-                retry_after_ms=5_000,
-            )
-        self._streams[principal] += 1
-
-    def _leave_stream(self, principal: str) -> None:
-        self._streams[principal] -= 1
-        self._streams += Counter()
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -434,16 +455,6 @@ class Server:
         )
         return self._refuse(exchange, problem)
 
-    def _key(self, request: Request) -> str:
-        key = request.headers.get("idempotency-key", "")
-        if len(key) > KEY_LENGTH_MAX:
-            raise HttpProblem(
-                HTTPStatus.BAD_REQUEST,
-                "invalid_request",
-                f"Idempotency-Key of {len(key)} characters, at most {KEY_LENGTH_MAX}",
-            )
-        return key
-
 
 class _Finish:
     """Encodes the handler's result as the response."""
@@ -472,20 +483,6 @@ class _Finish:
                 is_last=request.is_last,
             )
         ]
-
-
-# Any: items of a stream, which only its sender knows.
-async def _first(items: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for item in items:
-        yield item
-        return
-
-
-async def _chained(first: list[Any], items: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    for item in first:
-        yield item
-    async for item in items:
-        yield item
 
 
 def _is_health(request: Request) -> bool:

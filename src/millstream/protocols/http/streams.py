@@ -6,16 +6,19 @@ of lines waits for its client and leaves nothing out. Both end by themselves whe
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
 
 from millstream.base_error import MillstreamError
+from millstream.config import Http
 from millstream.model import Buffer
 from millstream.protocols.conversation import Pace, PushChannel
-from millstream.protocols.http.problems import problem_of
+from millstream.protocols.http.problems import HttpProblem, problem_of
 from millstream.protocols.http.wire.responses import LAST_CHUNK, chunk
 
 COMMENT_EVERY_S = 15.0  # A stream's iterator yields an empty batch at least this often.
@@ -33,6 +36,34 @@ class Event(NamedTuple):
         identity = f"id: {self.cursor}\n" if self.cursor else ""
         head = f"event: {self.name}\n{identity}data: ".encode()
         return head + msgspec.json.encode(self.data) + b"\n\n"
+
+
+class OpenStreams:
+    """Counts streams, in all and of each principal."""
+
+    def __init__(self, settings: Http) -> None:
+        self._settings = settings
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def open(self, principal: str) -> Iterator[None]:
+        """Count one more while the block lasts; raise 429 if that is too many."""
+        settings = self._settings
+        is_full = self._counts.total() >= settings.streams_max
+        if is_full or self._counts[principal] >= settings.principal_streams_max:
+            name = "http.streams_max" if is_full else "http.principal_streams_max"
+            raise HttpProblem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too_many_streams",
+                f"as many streams are open as {name} allows",
+                retry_after_ms=5_000,
+            )
+        self._counts[principal] += 1
+        try:
+            yield
+        finally:
+            self._counts[principal] -= 1
+            self._counts += Counter()  # Without those that have none.
 
 
 Batches = AsyncIterator[Sequence[Event]]
@@ -184,3 +215,17 @@ class Incoming:
 
 def last_chunk() -> list[Buffer]:
     return [LAST_CHUNK]
+
+
+# Any: items of a stream, which only its sender knows.
+async def first_of(items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for item in items:
+        yield item
+        return
+
+
+async def chained(first: list[Any], items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    for item in first:
+        yield item
+    async for item in items:
+        yield item

@@ -1,7 +1,9 @@
 """Consumer groups of both kinds: state, members, offsets and lag."""
 
+import asyncio
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,9 +15,11 @@ from millstream.errors.groups import GroupNotFound
 from millstream.model import TopicPartition
 from millstream.protocols.http.calls import Call, Listing, Page, iso_time
 from millstream.protocols.http.paging import name_filter, page
-from millstream.protocols.http.records.reading import read_chunk
+from millstream.protocols.http.records.reading import bounds_of, read_chunk
 from millstream.protocols.http.router import Params, Right, Route
 from millstream.protocols.kafka.consumer_metadata import assigned_partitions
+
+LOOKUPS_AT_ONCE = 100  # Of partitions that other nodes lead.
 
 
 class GroupParams(Params, frozen=True, kw_only=True):
@@ -282,30 +286,43 @@ def _summary(detail: GroupDetail) -> GroupSummary:
 
 async def _offsets(call: Call, group: str) -> list[PartitionOffset]:
     stored = await call.services.groups.fetch_offsets(call.session, group)
-    items = []
-    for target, value in sorted(stored.items()):
-        if not isinstance(value, Committed) or value.offset < 0:
-            continue
-        low = end = lag = None
-        try:
-            health = call.services.partitions.health(call.session, target)
-            low, end = health.log.start_offset, health.last_stable_offset
-            lag = max(0, end - max(value.offset, low))
-        except RequestError:
-            pass  # The topic is gone, or not here: its offsets are shown all the same.
-        items.append(
-            PartitionOffset(
-                topic=target.topic,
-                partition=target.partition,
-                offset=value.offset,
-                metadata=value.metadata,
-                committed_at=iso_time(value.committed_ms) if value.committed_ms > 0 else None,
-                low_watermark=low,
-                end_offset=end,
-                lag=lag,
-            )
-        )
+    committed = [
+        (target, value)
+        for target, value in sorted(stored.items())
+        if isinstance(value, Committed) and value.offset >= 0
+    ]
+    items: list[PartitionOffset] = []
+    for start in range(0, len(committed), LOOKUPS_AT_ONCE):
+        some = committed[start : start + LOOKUPS_AT_ONCE]
+        items += await asyncio.gather(*(_offset(call, *each) for each in some))
     return items
+
+
+async def _offset(call: Call, target: TopicPartition, value: Committed) -> PartitionOffset:
+    bounds = await _bounds(call, target)
+    low, end = (None, None) if bounds is None else bounds
+    return PartitionOffset(
+        topic=target.topic,
+        partition=target.partition,
+        offset=value.offset,
+        metadata=value.metadata,
+        committed_at=iso_time(value.committed_ms) if value.committed_ms > 0 else None,
+        low_watermark=low,
+        end_offset=end,
+        lag=None if low is None or end is None else max(0, end - max(value.offset, low)),
+    )
+
+
+async def _bounds(call: Call, target: TopicPartition) -> tuple[int, int] | None:
+    """Where the partition begins and ends; None if it cannot be known now, or is gone."""
+    services, session = call.services, call.session
+    with suppress(RequestError):  # Perhaps no replica is here.
+        health = services.partitions.health(session, target)
+        if health.leader == services.config.node_id:
+            return health.log.start_offset, health.last_stable_offset
+    with suppress(RequestError):
+        return await bounds_of(services, session, target)
+    return None
 
 
 async def _time_of(call: Call, target: TopicPartition, offset: int) -> int | None:
@@ -336,6 +353,7 @@ ROUTES = (
         summary="Consumer groups with state, members, topics and lag",
         params=GroupListingParams,
         reply=Page[GroupSummary],
+        gathered_by="name",
         rights=(Right("DESCRIBE", "group:*"),),
     ),
     Route(

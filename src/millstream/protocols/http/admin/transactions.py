@@ -39,7 +39,7 @@ class TransactionView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[Target]
 
 
-def list_transactions(call: Call, params: TransactionListing) -> Page[TransactionView]:
+async def list_transactions(call: Call, params: TransactionListing) -> Page[TransactionView]:
     if params.state and params.state.lower() not in _STATES:
         raise InvalidRequest(f"state = {params.state!r}: expected {', '.join(sorted(_STATES))}")
     fits = name_filter(params.name)
@@ -97,6 +97,7 @@ ROUTES = (
         summary="List transactional ids with their state",
         params=TransactionListing,
         reply=Page[TransactionView],
+        gathered_by="transactional_id",
         rights=(Right("DESCRIBE", "transactional_id:*"),),
     ),
     Route(
