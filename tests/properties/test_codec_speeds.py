@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.codec.batch import HEADER_BYTES, read_header, seal
+from millstream.codec.batch import HEADER_BYTES, read_header, seal, verify_batch
 from millstream.codec.compression import Codec
-from millstream.codec.encoding import encode_batch, encode_many, message_bytes_max
+from millstream.codec.encoding import encode_batch, encode_many, encode_one, message_bytes_max
 from millstream.codec.records import Record, decode_all, decode_each, decode_range
 from millstream.errors import RequestError
 
@@ -30,11 +30,22 @@ def test_encode_many_returns_the_bytes_of_encode_batch(
     listed: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],
     timestamp: int,
 ) -> None:
-    encoded = encode_many(listed, timestamp)
+    header, encoded = encode_many(listed, timestamp)
 
     complete = encode_batch([Record(at, timestamp, *message) for at, message in enumerate(listed)])
     assert encoded == complete
+    assert header == verify_batch(complete)
     assert len(encoded) <= HEADER_BYTES + sum(message_bytes_max(message) for message in listed)
+
+
+@given(messages, st.integers(0, 2**62))
+def test_encode_one_returns_what_encode_many_does(
+    listed: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],
+    timestamp: int,
+) -> None:
+    message = listed[0]
+
+    assert encode_one(message, timestamp) == encode_many([message], timestamp)
 
 
 @given(
@@ -66,7 +77,7 @@ def test_every_decoder_refuses_the_same_bytes_with_the_same_words(
     changes: list[tuple[int, int]],
 ) -> None:
     """The checksum is right and the bytes are not: nothing else shields the readers."""
-    encoded = bytearray(encode_many(listed, 1_000))
+    encoded = bytearray(encode_many(listed, 1_000)[1])
     for place, byte in changes:
         encoded[HEADER_BYTES + place % (len(encoded) - HEADER_BYTES)] = byte
     data = seal(read_header(encoded), bytes(encoded[HEADER_BYTES:]))[1]

@@ -5,6 +5,7 @@ epoch lie outside the checksum, which covers everything from the attributes on: 
 offset and epoch with 16 bytes, and neither copies the batch nor computes a checksum.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -40,11 +41,11 @@ _MAGIC_AT = 16
 _CODEC_AT = 22  # The lower byte of the attributes.
 _HEADER = Struct(">qiixIhiqqqhii")
 _PREFIX = Struct(">qii")
-_MAGIC_CRC = Struct(">bI")
+_UNCHECKED = Struct(">qiibI")  # The prefix, the magic byte and the checksum.
 _CHECKED = Struct(">hiqqqhii")
 
 assert _HEADER.size == HEADER_BYTES
-assert _PREFIX.size + _MAGIC_CRC.size == _CHECKED_FROM
+assert _UNCHECKED.size == _CHECKED_FROM
 assert _CHECKED_FROM + _CHECKED.size == HEADER_BYTES
 
 
@@ -216,9 +217,21 @@ def stamp_time(buffer: Buffer, header: Header, now_ms: int) -> tuple[Header, byt
 
 def seal(header: Header, payload: Buffer) -> tuple[Header, bytes]:
     """Return the batch of `header` and `payload`, with the size and checksum of both."""
+    base_offset, _, epoch, _, *fields = header
+    return _sealed(base_offset, epoch, fields, payload)
+
+
+def seal_plain(count: int, timestamp: int, payload: Buffer) -> tuple[Header, bytes]:
+    """Return a batch of `count` uncompressed records, at offset 0 and without a producer."""
+    return _sealed(0, 0, (0, count - 1, timestamp, timestamp, -1, -1, -1, count), payload)
+
+
+def _sealed(
+    base_offset: int, epoch: int, fields: Sequence[int], payload: Buffer
+) -> tuple[Header, bytes]:
+    """`fields` are those of a header that the checksum covers."""
     size = HEADER_BYTES + len(payload)
-    checked = _CHECKED.pack(*header[4:])
+    checked = _CHECKED.pack(*fields)
     crc = crc32.iscsi(payload, crc32.iscsi(checked))
-    prefix = _PREFIX.pack(header.base_offset, size - _LENGTH_END, header.epoch)
-    sealed = Header(header.base_offset, size, header.epoch, crc, *header[4:])
-    return sealed, b"".join((prefix, _MAGIC_CRC.pack(MAGIC, crc), checked, payload))
+    head = _UNCHECKED.pack(base_offset, size - _LENGTH_END, epoch, MAGIC, crc)
+    return Header(base_offset, size, epoch, crc, *fields), b"".join((head, checked, payload))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.codec.batch import Header, verify_batch
 from millstream.codec.encoding import (
     _LONG,
     _VARINTS,
@@ -29,8 +30,9 @@ templates = st.builds(
 )
 
 
-def complete(messages: TemplatedMessages) -> bytes:
-    return encode_batch([Record(at, TIME_MS, *message) for at, message in enumerate(messages)])
+def complete(messages: TemplatedMessages) -> tuple[Header, bytes]:
+    data = encode_batch([Record(at, TIME_MS, *message) for at, message in enumerate(messages)])
+    return verify_batch(data), data
 
 
 def filled(*order: MessageTemplate) -> TemplatedMessages:
@@ -74,9 +76,9 @@ def test_any_mix_of_templates(
     ]
     mixed = TemplatedMessages(chosen, values)
 
-    encoded = encode_many(mixed, TIME_MS)
+    header, encoded = encode_many(mixed, TIME_MS)
 
-    assert encoded == encode_many(list(mixed), TIME_MS) == complete(mixed)
+    assert (header, encoded) == encode_many(list(mixed), TIME_MS) == complete(mixed)
     assert len(encoded) <= 61 + sum(message_sizes_max(mixed))
 
 

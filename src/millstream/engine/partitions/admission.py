@@ -48,12 +48,17 @@ def admit_batch(
     now_ms: int,
     decompressed_bytes_max: int,
     is_on_loop: bool = False,
+    header: Header | None = None,
 ) -> Admitted:
     """Return the batch as it will be stored, short of its offset and epoch, or refuse it.
 
-    With `is_on_loop` raises `NotSmall` for a batch whose records take long to read.
+    With `is_on_loop` raises `NotSmall` for a batch whose records take long to read. A batch that
+    the broker encoded itself comes with its `header`, and is not verified.
     """
-    header = verify_produced(data, size_max=settings.max_message_bytes)
+    if header is None:
+        header = verify_produced(data, size_max=settings.max_message_bytes)
+    elif header.size > settings.max_message_bytes:
+        raise BatchTooLarge(header.size, settings.max_message_bytes)
     if header.size > settings.segment_bytes:
         raise BatchTooLarge(header.size, settings.segment_bytes)
     if header.count * RECORD_BYTES_MIN > decompressed_bytes_max:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.codec.batch import TRANSACTIONAL, read_header
+from millstream.codec.batch import TRANSACTIONAL, Header, read_header
 from millstream.codec.markers import ControlKind, Marker
 from millstream.config import Config
 from millstream.control.catalog import Topic
@@ -142,17 +142,19 @@ class Partitions:
         *,
         transactional_id: str | None = None,
         joins: bool = False,
+        header: Header | None = None,
     ) -> asyncio.Future[Appended]:
         """Write one batch now; the awaitable is done when `acks` says so.
 
         Raises at once, with nothing written, or from the awaitable, with the outcome unknown: then
         an idempotent producer sends the same batch again and gets the first offset. A batch in
         a transaction needs its id; with `joins` the partition is added to the transaction first.
+        A batch that the broker encoded itself has its `header` with it, and is not verified.
         """
         began_s = self._metrics.elapsed_s()
         try:
             self._gate.admit(session, Operation.APPEND, topic_resource(target.topic))
-            appending = self._append(session, target, data, acks, transactional_id, joins)
+            appending = self._append(session, target, data, acks, transactional_id, joins, header)
         except RequestError:
             self._failures.value += 1
             raise
@@ -173,6 +175,7 @@ class Partitions:
         acks: Acks,
         transactional_id: str | None,
         joins: bool,
+        header: Header | None,
     ) -> asyncio.Future[Appended]:
         if target.topic in self._own_topics:
             raise InternalTopic(target.topic)
@@ -188,7 +191,9 @@ class Partitions:
                     raise
                 return remote.append(session, target, data, acks, transactional_id, joins)
             # Not `append`: its caller has counted, timed and noted this request already.
-            again = partial(self._append, session, target, data, acks, transactional_id, joins)
+            again = partial(
+                self._append, session, target, data, acks, transactional_id, joins, header
+            )
             return self._held.hold(target, log_id, again)
         settings = replica.log.settings
         if acks is Acks.ALL and settings.min_insync_replicas > 1:
@@ -197,7 +202,12 @@ class Partitions:
         admit = None
         try:
             header, data = admit_batch(
-                data, settings, now_ms=now_ms, decompressed_bytes_max=bytes_max, is_on_loop=True
+                data,
+                settings,
+                now_ms=now_ms,
+                decompressed_bytes_max=bytes_max,
+                is_on_loop=True,
+                header=header,
             )
         except NotSmall:
             header = read_header(data)

@@ -75,10 +75,12 @@ def unpack_small(data: Buffer, header: Header, *, bytes_max: int) -> Buffer | No
         raise _invalid(problem) from None
 
 
-def search(payload: Buffer) -> Buffer | None:
-    """The uncompressed records of an admitted batch, if they may have options."""
-    if len(payload) <= _SMALL_BYTES and ENCODED_PREFIX not in bytes(payload):
+def search(data: Buffer, start: int = 0) -> Buffer | None:
+    """The uncompressed records of an admitted batch, `data` from `start` on, if they may have
+    options."""
+    if len(data) <= _SMALL_BYTES and bytes(data).find(ENCODED_PREFIX, start) < 0:
         return None
+    payload = memoryview(data)[start:]
     try:
         searches = _searches()
     except (ImportError, OSError):  # No descriptor or memory is left to load the library with.

@@ -319,7 +319,7 @@ class ProducePipeline:
             return None
         header = incoming.header
         if not header.attributes & CODEC_BITS:
-            return search(memoryview(incoming.data)[HEADER_BYTES : header.size])
+            return search(incoming.data, HEADER_BYTES)
         return search(self._unpack_small(incoming))
 
     def _unpack_small(self, incoming: IncomingBatch) -> Buffer:

@@ -17,12 +17,13 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from millstream.codec.batch import HEADER_BYTES
+from millstream.codec.batch import HEADER_BYTES, Header
 from millstream.codec.encoding import (
     Message,
     TemplatedMessages,
     encode_batch,
     encode_many,
+    encode_one,
     message_sizes_max,
     select_messages,
 )
@@ -133,7 +134,7 @@ class Publisher:
         partition: int | None = None,
         acks: Acks = Acks.ALL,
     ) -> "ReceiptFuture[Receipts] | ReceiptFuture[Appended]":
-        """Write one message, with the broker's time, for a sixth less than as one of many.
+        """Write one message, with the broker's time, for a third less than as one of many.
 
         Raises at once, with nothing written, or when it is awaited.
         """
@@ -147,8 +148,8 @@ class Publisher:
         if partition is None:
             partition = self._place(known_topic, message[0])
         target, now_ms = TopicPartition(topic, partition), self._clock.now_ms()
-        batch = encode_many([message], now_ms)
-        appending = self._partitions.append(session, target, batch, acks)
+        header, batch = encode_one(message, now_ms)
+        appending = self._partitions.append(session, target, batch, acks, header=header)
         return ReceiptFuture(appending, partial(receipt_of, target, now_ms))
 
     def _sending(
@@ -205,10 +206,10 @@ class Publisher:
             ]
         sending.expect([part for part, _ in batches])
         for part, messages in batches:
-            batch = sending.spell(messages, part.indexes)
+            header, batch = sending.spell(messages, part.indexes)
             try:
                 appending = self._partitions.append(
-                    sending.session, part.target, batch, sending.acks
+                    sending.session, part.target, batch, sending.acks, header=header
                 )
             except RequestError as problem:
                 sending.set_outcome(part, problem)
@@ -296,15 +297,16 @@ class _Sending:
         """After the topic was created; were it deleted meanwhile, this would wait again."""
         self._send(self)
 
-    def spell(self, messages: Sequence[Message], indexes: Sequence[int]) -> bytes:
-        """Spell some of them, which are those of these indexes."""
+    def spell(
+        self, messages: Sequence[Message], indexes: Sequence[int]
+    ) -> tuple[Header | None, bytes]:
+        """Spell some of them, which are those of these indexes; with the header, if at hand."""
         times = self.times
         if times is None:
             return encode_many(messages, self.now_ms)
         stamped = zip(indexes, messages, strict=True)
-        return encode_batch(
-            [Record(at, times[i], *message) for at, (i, message) in enumerate(stamped)]
-        )
+        records = [Record(at, times[i], *message) for at, (i, message) in enumerate(stamped)]
+        return None, encode_batch(records)
 
     def expect(self, parts: list[Part]) -> None:
         self._parts = parts

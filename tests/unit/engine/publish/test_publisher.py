@@ -239,7 +239,7 @@ def test_encode_many_returns_the_bytes_of_encode_batch(count: int) -> None:
     ]
     messages = [cycle[at % len(cycle)] for at in range(count)]
 
-    encoded = encode_many(messages, 1234)
+    _, encoded = encode_many(messages, 1234)
 
     assert encoded == encode_batch(
         [Record(at, 1234, *message) for at, message in enumerate(messages)]
