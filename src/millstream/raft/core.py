@@ -78,7 +78,7 @@ class Core:
 
     @property
     def epoch(self) -> Epoch:
-        return self._member.epoch
+        return self._member.hard_state.epoch
 
     @property
     def leader(self) -> ReplicaId | None:
@@ -108,7 +108,7 @@ class Core:
 
     @property
     def takes_proposals(self) -> bool:
-        return self._leader is not None and not self._leader.is_transferring
+        return self._leader is not None and self._leader.successor is None
 
     @property
     def is_established(self) -> bool:
@@ -170,7 +170,7 @@ class Core:
     def propose(self, records: object) -> Effects:
         """Append records that the driver has stamped with this epoch and the next offset."""
         assert self._leader is not None
-        assert not self._leader.is_transferring
+        assert self._leader.successor is None
         self._leader.append(records)
         return self._member.flush()
 

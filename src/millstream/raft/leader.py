@@ -24,7 +24,7 @@ class Leader:
         self._timing = timing
         self._tracker = Tracker(member.me, member.log.voters)
         self._has_vote = member.is_voter  # In this epoch: other voters take another one.
-        self._successor: ReplicaId | None = None
+        self.successor: ReplicaId | None = None  # Of a transfer; an attribute: each append asks.
         self._transfer_ticks = 0
         # Once the own boundary is on a majority, all that was ever acknowledged is visible.
         self.is_established = False
@@ -37,10 +37,6 @@ class Leader:
     def is_removed(self) -> bool:
         """Whether its own epoch is committed and it has no vote in it."""
         return self.is_established and not self._has_vote
-
-    @property
-    def is_transferring(self) -> bool:
-        return self._successor is not None
 
     def lags(self) -> dict[ReplicaId, Offset]:
         return self._tracker.lags(self._member.log.last.end_offset)
@@ -89,10 +85,11 @@ class Leader:
         it (Raft, figure 8). "Not before the own start offset" would not do: a follower can stand
         there without the boundary.
         """
-        majority = self._tracker.majority_position(self._member.durable_position)
-        if majority.epoch == self._member.epoch:
+        member = self._member
+        majority = self._tracker.majority_position(member.durable_position)
+        if majority.epoch == member.hard_state.epoch:
             self.is_established = True
-            if self._member.commit(majority.end_offset) and self._tracker.followers:
+            if member.commit(majority.end_offset) and self._tracker.followers:
                 self._answer_parked()
 
     def tick(self) -> bool:
@@ -109,7 +106,7 @@ class Leader:
                 self._member.send(node, Lead(self._member.epoch))
         self._transfer_ticks += 1
         if self._transfer_ticks >= timing.election_ticks:
-            self._successor = None  # It did not take over: this replica leads on.
+            self.successor = None  # It did not take over: this replica leads on.
         return True
 
     # -- peer links --------------------------------------------------------------------------------
@@ -137,7 +134,7 @@ class Leader:
 
     def may_quiesce(self, is_absent: Callable[[ReplicaId], bool]) -> bool:
         """See `Core.leader_may_quiesce`."""
-        if not self.is_established or self.is_transferring:
+        if not self.is_established or self.successor is not None:
             return False
         member, voters = self._member, self._tracker.voters
         in_step = {member.me}
@@ -163,7 +160,7 @@ class Leader:
         """
         if not self.is_established:
             return Refusal.NOT_ESTABLISHED
-        if self.is_transferring:
+        if self.successor is not None:
             return Refusal.TRANSFERRING
         committed = Position(self._member.epoch, self._member.high_watermark)
         return self._tracker.refusal_of(
@@ -175,7 +172,7 @@ class Leader:
         if to not in self._tracker.voters:
             return Refusal.NOT_VOTER
         if to != self._member.me:
-            self._successor, self._transfer_ticks = to, 0
+            self.successor, self._transfer_ticks = to, 0
             self._hand_over()
         return None
 
@@ -189,10 +186,10 @@ class Leader:
     # -- small parts -------------------------------------------------------------------------------
 
     def _hand_over(self) -> None:
-        if self._successor is None:
+        if self.successor is None:
             return
-        if self._tracker.followers[self._successor].acknowledged == self._member.log.last:
-            self._member.send(self._successor, TakeOver(self._member.epoch))
+        if self._tracker.followers[self.successor].acknowledged == self._member.log.last:
+            self._member.send(self.successor, TakeOver(self._member.epoch))
 
     def _misplaced(self, position: Position) -> Diverged | Reset | None:
         """The reply to a follower that cannot read on from `position`; None if it can."""

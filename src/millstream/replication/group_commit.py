@@ -149,7 +149,7 @@ class GroupCommit:
         replica.refusal = None
         if effects.messages or effects.unreadable is not None or effects.hard_state is not None:
             self._act_on(replica, effects)
-        self._plan_sync(replica)
+        self._plan_sync(replica, is_durable=False)
         if replica.group_links is not None:
             replica.group_links.observe()
 
@@ -215,8 +215,9 @@ class GroupCommit:
 
     def include(self, replica: Replica) -> None:
         """Plan a sync of whatever was written: a sealed segment, a log start, a cut, an epoch."""
-        if replica.log.is_dirty or not replica.is_durable:
-            self._plan_sync(replica)
+        is_durable = replica.is_durable
+        if not is_durable or replica.log.is_dirty:
+            self._plan_sync(replica, is_durable=is_durable)
         if self._journal.is_dirty:
             self._wake.set()
 
@@ -392,12 +393,12 @@ class GroupCommit:
         if replica.group_links is not None:
             replica.group_links.transmit(to, message)
 
-    def _plan_sync(self, replica: Replica) -> None:
+    def _plan_sync(self, replica: Replica, *, is_durable: bool) -> None:
         """Have the log synced: at once if its commit is awaited, else when `_linger` ends."""
         self._dirty[replica] = None
         if self._commits_unsynced:
             # A committed log is still dirty, until a round has synced it.
-            if not replica.is_durable:
+            if not is_durable:
                 self._commit_unsynced_soon(replica)
         elif self._wake.is_set():
             return  # The next round includes it.
@@ -409,7 +410,7 @@ class GroupCommit:
 
     def _plan_again(self, replica: Replica) -> None:
         if self.failure is None and replica.failure is None and not replica.is_gone:
-            self._plan_sync(replica)
+            self._plan_sync(replica, is_durable=replica.is_durable)
 
     def _commit_unsynced_soon(self, replica: Replica) -> None:
         # Two turns later: the appender registers its waiter in this turn, and acks=1 replies are

@@ -9,7 +9,16 @@ their way share a sync, but only as long as nothing before it waits for its turn
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sized
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sized,
+)
 from functools import cache, partial
 from typing import Any
 
@@ -127,7 +136,11 @@ class FlymqGateway:
         self._turns = 0  # Requests that have not acted yet.
         self._empty_fetches = 0  # In a row.
 
-    def receive(self, data: bytes) -> Iterator[memoryview]:
+    def receive(self, data: bytes) -> Iterable[memoryview]:
+        sole = self._cutter.sole(data)
+        return self._cut(data) if sole is None else (sole,)
+
+    def _cut(self, data: bytes) -> Iterator[memoryview]:
         self.unfinished_bytes += len(data)
         for frame in self._cutter.feed(data):
             self.unfinished_bytes -= len(frame)

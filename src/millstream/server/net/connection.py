@@ -20,7 +20,7 @@ from millstream.model import Buffer, Session
 from millstream.server.net.admission import Guard, Unwelcome
 from millstream.server.net.clients import Clients
 from millstream.server.net.push_channel import PushChannel
-from millstream.server.net.writer import BUFFERS, Range, Reply, Writer
+from millstream.server.net.writer import BUFFER_TYPES, Range, Reply, Writer
 from millstream.server.system.descriptors import keep_alive
 
 _log = logging.getLogger(__name__)
@@ -256,13 +256,14 @@ class Connection(asyncio.Protocol):
             self._monitor.wake()
         self._received_at = self._loop.time()
         self.received_bytes += len(data)
-        if self._is_first:
-            self._is_first = False
-            if data.startswith(TLS_HANDSHAKE):
-                self._refuse_tls()
-                return
+        is_first, self._is_first = self._is_first, False
+        if is_first and data.startswith(TLS_HANDSHAKE):
+            self._refuse_tls()
+            return
         try:
             self._requests = iter(self._gateway.receive(data))
+            if is_first:  # A gateway that chose another by these bytes is not asked any more.
+                self._gateway = getattr(self._gateway, "chosen", self._gateway)
         except ProtocolError as problem:
             _log.info("client broke the protocol problem=%s", problem)
             self.stop()
@@ -439,11 +440,9 @@ class Connection(asyncio.Protocol):
         if not self._pending and self._writer.has_room:
             if outcome is None:
                 return
-            if isinstance(outcome, list):
-                buffers = [part for part in outcome if isinstance(part, BUFFERS)]
-                if len(buffers) == len(outcome):
-                    self._writer.put(buffers)
-                    return
+            if isinstance(outcome, list) and BUFFER_TYPES.issuperset(map(type, outcome)):
+                self._writer.put(outcome)  # type: ignore[arg-type]  # It holds no range.
+                return
         self._pending.append((outcome, size))
         self._pending_bytes += size
 

@@ -1,6 +1,6 @@
 """Chooses the protocol of a connection by the first byte that the client sends.
 
-From that byte on, the connection calls the chosen gateway directly.
+From the second read on, the connection calls the chosen gateway directly.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sized
@@ -16,7 +16,7 @@ class FirstByteGateway:
     ) -> None:
         self._by_first_byte = by_first_byte
         self._otherwise = otherwise
-        self._gateway: Gateway | None = None
+        self.chosen: Gateway | None = None  # The connection calls it from then on.
         # Attributes, so that they can become the gateway's own.
         self.receive: Callable[[bytes], Iterable[Sized]] = self._choose
         self.begin: Callable[[Sized], Outcome] = _nothing_to_begin
@@ -24,10 +24,10 @@ class FirstByteGateway:
 
     @property
     def unfinished_bytes(self) -> int:
-        return 0 if self._gateway is None else self._gateway.unfinished_bytes
+        return 0 if self.chosen is None else self.chosen.unfinished_bytes
 
     def _choose(self, data: bytes) -> Iterable[Sized]:
-        self._gateway = gateway = self._by_first_byte.get(data[0], self._otherwise)()
+        self.chosen = gateway = self._by_first_byte.get(data[0], self._otherwise)()
         self.receive = gateway.receive
         self.begin = gateway.begin
         self.close = gateway.close

@@ -17,6 +17,7 @@ from millstream.ports import Threads
 from millstream.server.system.descriptors import can_send, is_cached, send_mapped
 
 BUFFERS = (bytes, bytearray, memoryview)
+BUFFER_TYPES = frozenset(BUFFERS)
 
 PIECE_BYTES_MAX = 2**20  # Of a file, in memory or in one system call.
 GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without waiting for others.
@@ -89,7 +90,8 @@ class Writer:
         for buffer in buffers:
             self._gathered.append(buffer)
             self._gathered_bytes += len(buffer)
-        self._flush_if_many()
+        if self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self.flush()
 
     def flush(self) -> None:
         self._is_leaving_soon = False

@@ -116,10 +116,11 @@ class Text:
     def __init__(self, name: str, length: str, *, may_be_empty: bool = True) -> None:
         self.name = name
         self._bytes = Bytes(name, length)
+        self._read_bytes = self._bytes.read
         self._may_be_empty = may_be_empty
 
     def read(self, buffer: Buffer, at: int) -> tuple[str, int]:
-        raw, end = self._bytes.read(buffer, at)
+        raw, end = self._read_bytes(buffer, at)
         if not (raw or self._may_be_empty):
             raise ProtocolError(f"an empty name at {at}")
         try:
