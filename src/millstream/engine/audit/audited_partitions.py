@@ -27,13 +27,9 @@ class AuditedPartitions(Partitions):
         target: TopicPartition,
         data: Buffer,
         acks: Acks,
-        *,
-        transactional_id: str | None = None,
-        joins: bool = False,
+        **options: Any,  # As `Partitions.append` has them.
     ) -> asyncio.Future[Appended]:
-        appended = super().append(
-            session, target, data, acks, transactional_id=transactional_id, joins=joins
-        )
+        appended = super().append(session, target, data, acks, **options)
         if session.principal != SYSTEM:
             details = {"records": read_header(data).count, "bytes": len(data)}
             self._note("data.produce", session, target.topic, details)

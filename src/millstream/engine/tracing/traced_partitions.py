@@ -54,9 +54,7 @@ class TracedPartitions(Partitions):
         target: TopicPartition,
         data: Buffer,
         acks: Acks,
-        *,
-        transactional_id: str | None = None,
-        joins: bool = False,
+        **options: Any,  # As `Partitions.append` has them.
     ) -> asyncio.Future[Appended]:
         began_ns, began_s = self._tracer.now_ns(), self._metrics.elapsed_s()
         try:
@@ -64,9 +62,7 @@ class TracedPartitions(Partitions):
             end_offset = replica.log.end_offset
         except RequestError:  # An append that is held comes again, once the log is open.
             replica, end_offset = None, 0
-        appending = super().append(
-            session, target, data, acks, transactional_id=transactional_id, joins=joins
-        )
+        appending = super().append(session, target, data, acks, **options)
         if replica is None or session.principal == SYSTEM:
             return appending
         contexts = self._contexts(data)
