@@ -24,6 +24,10 @@ GATHERED_BYTES_MAX = 64 * 1024  # Of small replies, before they leave without wa
 # Measured over loopback: a range of 64 KiB costs 17 us to read and write, and 28 to map and write;
 # one of a megabyte 303 and 256, and a sendfile of it 340, because its reader finds cold pages.
 MAPPED_BYTES_MIN = 256 * 1024
+# Handed to TLS at once. OpenSSL's buffer grows to what it is handed and never shrinks: a connection
+# that has fetched a megabyte kept 1,400 KiB with pieces of a megabyte, and keeps 470 with these.
+ENCRYPTED_BYTES_MAX = 64 * 1024
+TURN_BYTES_MAX = 4 * 2**20  # Encrypted before other connections have a turn: about 2 ms.
 # What goes through the transport when the socket is full: the transport knows how to wait for it.
 NUDGE_BYTES = 64 * 1024
 
@@ -72,6 +76,7 @@ class Writer:
         self._is_leaving_soon = False
         self._is_drained = asyncio.Event()
         self._is_drained.set()
+        self._turn_bytes = 0  # Encrypted in this turn of the loop, or soon before.
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         socket = transport.get_extra_info("socket")
         self._descriptor: int = -1 if self._is_tls or socket is None else socket.fileno()
@@ -152,8 +157,28 @@ class Writer:
             if self._transport.get_write_buffer_size() > self._buffered_bytes_max:
                 await self._is_drained.wait()
             for data in await self._read(piece):
-                self._gathered.append(data)
-                self._gathered_bytes += len(data)
+                if self._is_tls:
+                    await self._encrypt(data)
+                else:
+                    self._gathered.append(data)
+                    self._gathered_bytes += len(data)
+
+    async def _encrypt(self, data: Buffer) -> None:
+        """Hand over a slice at a time, each when the transport has sent the one before."""
+        for slice_of_data in (data,) if len(data) <= ENCRYPTED_BYTES_MAX else _slices(data):
+            self._gathered.append(slice_of_data)
+            self._gathered_bytes += len(slice_of_data)
+            if self._gathered_bytes < GATHERED_BYTES_MAX:
+                continue
+            self._turn_bytes += self._gathered_bytes
+            self.flush()
+            if not self.has_room:
+                await self._is_drained.wait()
+            elif self._turn_bytes > TURN_BYTES_MAX:
+                await asyncio.sleep(0)
+            else:
+                continue
+            self._turn_bytes = 0
 
     async def _bypass(self, part: Range) -> None:
         for piece in _pieces(part):
@@ -211,6 +236,12 @@ class Writer:
         if source.descriptor < 0 or is_cached(source.descriptor, source.at, source.size):
             return piece.read_chunks()
         return await self._threads.run(piece.read_chunks)
+
+
+def _slices(data: Buffer) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for start in range(0, len(view), ENCRYPTED_BYTES_MAX):
+        yield view[start : start + ENCRYPTED_BYTES_MAX]
 
 
 def _pieces(part: Range) -> Iterator[Range]:

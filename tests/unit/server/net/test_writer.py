@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Coroutine, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,7 @@ class _Encrypted(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__(extra={"sslcontext": object(), "socket": None})
         self.written = b""
+        self.sizes: list[int] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return
@@ -281,7 +283,9 @@ class _Encrypted(asyncio.Transport):
         return False
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.written += b"".join(list_of_data)
+        data = b"".join(list_of_data)
+        self.written += data
+        self.sizes.append(len(data))
 
 
 def test_what_is_encrypted_never_goes_past_the_transport(run: Run, tmp_path: Path) -> None:
@@ -296,5 +300,67 @@ def test_what_is_encrypted_never_goes_past_the_transport(run: Run, tmp_path: Pat
         out.flush()
 
         assert transport.written == b"head" + data + b"tail"
+
+    run(main())
+
+
+def encrypted_range(directory: Path, size: int) -> tuple[bytes, FileRange]:
+    file = DiskFiles(directory).open("blob", create=True)
+    data = pattern(size)
+    file.write(0, [data])
+    return data, FileRange(file, 0, size, 0, 1)
+
+
+def test_tls_is_handed_slices_that_its_buffer_can_keep(run: Run, tmp_path: Path) -> None:
+    """OpenSSL's buffer never shrinks: a connection would keep as much as one reply has."""
+
+    async def main() -> None:
+        transport = _Encrypted()
+        out = writer.Writer(transport, WorkerThreads(), buffered_bytes_max=2**20)
+        _, part = encrypted_range(tmp_path, 3 * 2**20 + 5)
+
+        await out.send([b"head", part, b"tail"])
+        out.flush()
+
+        slack = len(b"head") + len(b"tail")
+        assert max(transport.sizes) <= writer.ENCRYPTED_BYTES_MAX + slack
+
+    run(main())
+
+
+def test_tls_is_handed_nothing_while_the_socket_is_full(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        transport = _Encrypted()
+        out = writer.Writer(transport, WorkerThreads(), buffered_bytes_max=2**20)
+        data, part = encrypted_range(tmp_path, 2**20)
+        out.pause()
+        sending = asyncio.get_running_loop().create_task(out.send([part]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+        assert len(transport.sizes) == 1
+        out.resume()
+        await sending
+        out.flush()
+
+        assert transport.written == data
+
+    run(main())
+
+
+def test_others_have_a_turn_while_much_is_encrypted(run: Run, tmp_path: Path) -> None:
+    async def main() -> None:
+        transport = _Encrypted()
+        out = writer.Writer(transport, WorkerThreads(), buffered_bytes_max=2**20)
+        _, part = encrypted_range(tmp_path, 4 * writer.TURN_BYTES_MAX)
+        sizes_seen: list[int] = []
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(out.send([part]))
+        while not sending.done():
+            await asyncio.sleep(0)
+            sizes_seen.append(len(transport.written))
+
+        turns = [after - before for before, after in pairwise([0, *sizes_seen])]
+        assert max(turns) <= writer.TURN_BYTES_MAX + writer.ENCRYPTED_BYTES_MAX
 
     run(main())
