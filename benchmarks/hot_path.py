@@ -47,6 +47,7 @@ class Cell:
     records: int
     acks: int = 1
     is_fetch: bool = False
+    topic: str = "bench"
 
 
 CELLS = [
@@ -104,15 +105,15 @@ def produce_frame(cell: Cell, partition: int) -> bytes:
         [Record(at, now_ms, None, value[: cell.record_bytes]) for at in range(cell.records)]
     )
     part = ProduceRequest.Topic.Partition(index=partition, records=batch)
-    topic = ProduceRequest.Topic(name="bench", partition_data=[part])
+    topic = ProduceRequest.Topic(name=cell.topic, partition_data=[part])
     return frame_of(PRODUCE, ProduceRequest(acks=cell.acks, timeout_ms=30_000, topic_data=[topic]))
 
 
-def fetch_frame(partition: int, offset: int) -> bytes:
+def fetch_frame(partition: int, offset: int, topic_name: str = "bench") -> bytes:
     part = FetchRequest.Topic.Partition(
         partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
     )
-    topic = FetchRequest.Topic(topic="bench", partitions=[part])
+    topic = FetchRequest.Topic(topic=topic_name, partitions=[part])
     return frame_of(
         FETCH,
         FetchRequest(
@@ -121,9 +122,9 @@ def fetch_frame(partition: int, offset: int) -> bytes:
     )
 
 
-def create(client: Client, partitions: int) -> None:
+def create(client: Client, partitions: int, name: str = "bench") -> None:
     topic = CreateTopicsRequest.Topic(
-        name="bench", num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
     client.send(frame_of(CREATE_TOPICS, CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
     client.reply()
@@ -190,7 +191,7 @@ def frames_of(cell: Cell) -> list[bytes]:
         return [produce_frame(cell, partition) for partition in partitions]
     batches = FILLED_BYTES // 2 // (cell.record_bytes * cell.records)
     return [
-        fetch_frame(partition, batch * cell.records)
+        fetch_frame(partition, batch * cell.records, cell.topic)
         for batch in range(batches)
         for partition in partitions
     ]

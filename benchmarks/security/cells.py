@@ -1,7 +1,6 @@
 """CPU time and rate of produce and fetch, for each kind of security, in turns."""
 
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,32 +10,55 @@ from pathlib import Path
 from benchmarks.hot_path import FILLED_BYTES, PRODUCE, VERSIONS, Cell, create, frames_of, pump
 from benchmarks.kafka.peers import Server
 from benchmarks.security.client import SecuredClient
-from benchmarks.security.peers import Files, Variant
+from benchmarks.security.peers import Variant
 from millstream.kafka_wire.apis.data import ProduceResponse
 from millstream.kafka_wire.apis.table import APIS
 from millstream.kafka_wire.headers import decode_response
 
 SMALL, LARGE, FETCH = "produce 1 KiB", "produce 64 KiB", "fetch 1 MiB"
-CELLS = [
-    Cell(SMALL, 2_000, 1, 1000, 1, 1),
-    Cell(LARGE, 1_000, 1, 1000, 64, 1),
-    Cell(FETCH, 400, 1, 1000, 64, is_fetch=True),
+CELLS = [  # The number of requests is that of a turn.
+    Cell(SMALL, 100, 1, 1000, 1, 1, topic="small"),
+    Cell(LARGE, 30, 1, 1000, 64, 1, topic="large"),
+    Cell(FETCH, 10, 1, 1000, 64, is_fetch=True, topic="fetched"),
 ]
-TURNS = 10
+TURNS = 30
+WARM_TURNS = 5  # Before the first that counts: Apache Kafka's code is compiled meanwhile.
 LEADER_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Medians over the turns of one broker in one cell."""
+    """One broker in one cell, turn by turn."""
 
-    cpu_us: float  # Of the broker, for a request.
-    request_s: float  # By the clock.
+    cpu_us: list[float]  # Of the broker, for a request.
+    request_s: list[float]  # By the clock.
     bytes_moved: int  # By a request.
 
     @property
+    def median_us(self) -> float:
+        return statistics.median(self.cpu_us)
+
+    @property
     def cpu_s_per_gb(self) -> float:
-        return self.cpu_us / 1e6 / self.bytes_moved * 1e9
+        return self._s_per_gb(self.median_us)
+
+    @property
+    def rate(self) -> float:
+        """Requests a second in the best turn: others share the cores, and slow down the rest."""
+        return 1 / min(self.request_s)
+
+    def part_of(self, plain: "Timing") -> float:
+        """How much of the rate of `plain` the CPU allows: the median over turns side by side."""
+        pairs = zip(plain.cpu_us, self.cpu_us, strict=True)
+        return statistics.median(before / after for before, after in pairs)
+
+    def more_than(self, plain: "Timing") -> float:
+        """CPU-seconds for a gigabyte above those of `plain`: the median, likewise."""
+        pairs = zip(plain.cpu_us, self.cpu_us, strict=True)
+        return self._s_per_gb(statistics.median(after - before for before, after in pairs))
+
+    def _s_per_gb(self, cpu_us: float) -> float:
+        return cpu_us / 1e6 / self.bytes_moved * 1e9
 
 
 class Subject:
@@ -47,7 +69,7 @@ class Subject:
         self._client = SecuredClient(server.port, variant, ca)
         self._frames = frames_of(cell)
         self._at = 0
-        create(self._client, cell.partitions)
+        create(self._client, cell.partitions, cell.topic)
         filling = frames_of(replace(cell, is_fetch=False, acks=-1))
         self._wait_for_leader(filling[0])
         self.request_bytes = len(filling[0])
@@ -56,7 +78,7 @@ class Subject:
             pump(self._client, iter(filling * count), is_answered=True)
             self._client.send(self._frames[0])
             self.request_bytes = len(self._client.reply())
-        self.run(cell.requests // TURNS)
+        self.run(cell.requests * WARM_TURNS)
 
     def run(self, count: int) -> tuple[float, float]:
         """CPU time of the broker in us, and seconds by the clock, for one request."""
@@ -86,25 +108,25 @@ class Subject:
             time.sleep(0.1)
 
 
-def measure(variants: Sequence[Variant], cell: Cell, files: Files) -> list[Timing]:
+def measure(
+    servers: Sequence[Server], variants: Sequence[Variant], cell: Cell, ca: Path
+) -> list[Timing]:
     """The brokers run at the same time and take turns."""
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         subjects = []
-        for at, variant in enumerate(variants):
-            server = stack.enter_context(Server(variant.peer, root / str(at), "write"))
-            subject = Subject(server, variant, cell, files.ca)
+        for server, variant in zip(servers, variants, strict=True):
+            subject = Subject(server, variant, cell, ca)
             stack.callback(subject.close)
             subjects.append(subject)
         turns: list[list[tuple[float, float]]] = [[] for _ in subjects]
         for turn in range(TURNS):
             order = range(len(subjects))
             for at in order if turn % 2 else reversed(order):
-                turns[at].append(subjects[at].run(cell.requests // TURNS))
+                turns[at].append(subjects[at].run(cell.requests))
         return [
             Timing(
-                cpu_us=statistics.median(cpu for cpu, _ in each),
-                request_s=statistics.median(took for _, took in each),
+                cpu_us=[cpu for cpu, _ in each],
+                request_s=[took for _, took in each],
                 bytes_moved=subject.request_bytes,
             )
             for subject, each in zip(subjects, turns, strict=True)

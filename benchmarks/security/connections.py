@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from benchmarks.hot_path import create, frames_of, pump
+from benchmarks.hot_path import create, fetch_frame, frames_of, pump
 from benchmarks.kafka.peers import Server
 from benchmarks.report import Figure
 from benchmarks.security.cells import CELLS, LARGE
@@ -13,6 +13,8 @@ from benchmarks.security.peers import SASL_TLS, TLS, Files, ours
 LOGINS = 200
 CONNECTIONS = 200
 SENT_FRAMES = 5  # Of 64 KiB, by each busy connection.
+FILLED_FRAMES = 40  # Before any of them: more than a fetch of 1 MiB takes.
+FETCHES = 3
 
 
 def figures(files: Files) -> list[Figure]:
@@ -46,8 +48,10 @@ def _memory(files: Files, directory: Path) -> list[Figure]:
     (cell,) = [cell for cell in CELLS if cell.name == LARGE]
     with Server(variant.peer, directory, "write") as server:
         first = SecuredClient(server.port, variant, files.ca)
-        create(first, 1)
-        pump(first, iter(frames_of(cell) * SENT_FRAMES), is_answered=True)
+        create(first, 1, cell.topic)
+        pump(first, iter(frames_of(cell) * FILLED_FRAMES), is_answered=True)
+        fetches = [fetch_frame(0, 0, cell.topic)] * FETCHES
+        pump(first, iter(fetches), is_answered=True)
         before = server.rss_bytes()
         idle = idle_sockets(server.port, CONNECTIONS, files.ca)
         idle_bytes = (server.rss_bytes() - before) / CONNECTIONS
@@ -60,12 +64,17 @@ def _memory(files: Files, directory: Path) -> list[Figure]:
             pump(client, iter(frames_of(cell) * SENT_FRAMES), is_answered=True)
             busy.append(client)
         busy_bytes = (server.rss_bytes() - before) / CONNECTIONS
+        before = server.rss_bytes()
+        for client in busy:
+            pump(client, iter(fetches), is_answered=True)
+        fetched_bytes = busy_bytes + (server.rss_bytes() - before) / CONNECTIONS
         for client in [first, *busy]:
             client.close()
     settings = f"resident memory of the broker, {CONNECTIONS} connections"
     return [
         _kib("an idle TLS connection", idle_bytes, settings, 30),
         _kib("a busy TLS connection", busy_bytes, settings, 350),
+        Figure("one that has also fetched 1 MiB", fetched_bytes / 1024, "KiB", settings),
     ]
 
 

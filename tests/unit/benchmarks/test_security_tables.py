@@ -7,7 +7,12 @@ from benchmarks.security.peers import AT_REST, PLAIN, SASL, SASL_TLS, TLS
 
 
 def timing(cpu_us: float, request_s: float = 0.001) -> Timing:
-    return Timing(cpu_us=cpu_us, request_s=request_s, bytes_moved=1_000_000)
+    """Of three turns; the second found the cores busy."""
+    return Timing(
+        cpu_us=[cpu_us, cpu_us * 2, cpu_us],
+        request_s=[request_s, request_s * 10, request_s],
+        bytes_moved=1_000_000,
+    )
 
 
 def measured(tls: float = 800.0) -> dict[tuple[str, str], Timing]:
@@ -38,3 +43,13 @@ def test_tls_stands_beside_that_of_kafka() -> None:
     beside = figures[f"{SMALL}: tls, part of Kafka's tls"]
     assert (beside.value, beside.is_met) == (0.5, False)
     assert f"{SMALL}: tls, more than plain" not in figures, "small requests have no goal by size"
+
+
+def test_turns_are_compared_with_those_beside_them() -> None:
+    """A machine that is busy for some turns slows down both brokers, and no part of the rate."""
+    plain = Timing(cpu_us=[100, 900, 100], request_s=[0.1, 0.9, 0.1], bytes_moved=1_000_000)
+    tls = Timing(cpu_us=[200, 1800, 200], request_s=[0.9, 0.2, 0.9], bytes_moved=1_000_000)
+
+    assert tls.part_of(plain) == 0.5
+    assert round(tls.more_than(plain), 3) == 0.1
+    assert round(tls.rate / plain.rate, 3) == 0.5
