@@ -105,6 +105,27 @@ NO_PRODUCER = Producer(-1, -1)
 CONTROL_LOG = LogId(UUID(int=0), 0)
 
 
+class LevelRange(NamedTuple):
+    """The levels of the feature `cluster.version` that a version of Millstream knows."""
+
+    lowest: int
+    highest: int  # Inclusive.
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.lowest <= level <= self.highest
+
+    def __str__(self) -> str:
+        if self.lowest == self.highest:
+            return f"level {self.lowest}"
+        return f"levels {self.lowest} to {self.highest}"
+
+
+# Of nodes that do not say which levels they know.
+FIRST_LEVELS = LevelRange(1, 1)
+# Level 2: the level itself is written down (`FinalizeLevel`), and an older node does not start.
+CLUSTER_LEVELS = LevelRange(1, 2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentity:
     """How a node proves to its peers that it belongs to their cluster."""

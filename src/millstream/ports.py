@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
-from millstream.model import Buffer, NodeId
+from millstream.model import CLUSTER_LEVELS, Buffer, LevelRange, NodeId
 from millstream.model import PeerIdentity as PeerIdentity
 from millstream.security.secrets import Secret
 
@@ -215,3 +215,4 @@ class Ports:
     calls: Calls
     secrets: Secrets
     schema_compiler: SchemaCompiler
+    levels: LevelRange = CLUSTER_LEVELS  # What this version knows; another one in tests.

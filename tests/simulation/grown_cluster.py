@@ -14,7 +14,7 @@ from millstream.control.tokens import (
     proof_of,
     unseal_key,
 )
-from millstream.model import NodeId, Session, user_principal
+from millstream.model import CLUSTER_LEVELS, NodeId, Session, user_principal
 from millstream.server.node import Node, build_node
 from millstream.storage.files.membership import (
     Membership,
@@ -40,13 +40,14 @@ class GrownCluster:
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._group = group
         # Of nodes that are started from now on.
+        self.levels = CLUSTER_LEVELS
         self.limits = Limits()
         self.leader_balance_ms = Timing().leader_balance_ms
 
     async def begin(self) -> Node:
         """The first node, alone."""
         node_id = NodeId(1)
-        self.machines[node_id] = Machine(node_id, self.network, self.random)
+        self._build_machine(node_id)
         return await self.start(node_id)
 
     async def start(self, node_id: NodeId, *, election_timeout_ms: int = 200) -> Node:
@@ -79,11 +80,12 @@ class GrownCluster:
             peer="node:9093",
             nonce=self.random.randbytes(32),
             cluster_id=token.cluster_id,
+            levels=self.levels,
         )
         proof = proof_of(secret_hash, request)
         admission = await host.admit(SESSION, name_of(secret_hash), request, proof)
         node_id = NodeId(admission.node_id)
-        machine = self.machines[node_id] = Machine(node_id, self.network, self.random)
+        machine = self._build_machine(node_id)
         write_cluster_key(
             machine.files, unseal_key(secret_hash, request.nonce, admission.sealed_key)
         )
@@ -115,6 +117,19 @@ class GrownCluster:
         self.machines[node].lose_power()
         self._tasks.pop(node).cancel()
         del self.nodes[node]
+
+    async def stop(self, node_id: int) -> None:
+        """Stop a node in good order, after it has handed over."""
+        node = self.nodes.pop(NodeId(node_id))
+        await node.hand_over()
+        node.stop()
+        await self._tasks.pop(NodeId(node_id))
+        self.network.detach(NodeId(node_id))
+
+    def _build_machine(self, node_id: NodeId) -> Machine:
+        machine = self.machines[node_id] = Machine(node_id, self.network, self.random)
+        machine.levels = self.levels
+        return machine
 
     async def close(self) -> None:
         for node in self.nodes.values():

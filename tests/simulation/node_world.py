@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from millstream.model import NodeId
+from millstream.model import CLUSTER_LEVELS, NodeId
 from millstream.ports import Ports
 from millstream.server.system.protoc import Protoc
 from millstream.server.system.secrets import SystemSecrets
@@ -61,6 +61,7 @@ class Machine:
         self.clock = SkewedClock(random.randint(-3_600_000, 3_600_000))
         self.threads = SlowThreads(random, self.files)
         self.journal_rewrites = 0
+        self.levels = CLUSTER_LEVELS  # Of the version that is installed.
         self._network = network
         self._random = random
         self.files.on_operation = self._count
@@ -80,6 +81,7 @@ class Machine:
             calls=links,
             secrets=SystemSecrets(),
             schema_compiler=Protoc(),
+            levels=self.levels,
         )
 
     def lose_power(self) -> None:

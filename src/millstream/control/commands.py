@@ -5,14 +5,14 @@ command carries everything its outcome depends on, time and
 random ids included, so that every node computes the same state from the same log.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 from uuid import UUID
 
 import msgspec
 
 from millstream.control.acls import Acl
 from millstream.errors import InvalidRequest
-from millstream.model import NodeId, ReplicaId, Session
+from millstream.model import FIRST_LEVELS, LevelRange, NodeId, ReplicaId, Session
 
 # Which nodes hold a partition; the first is preferred as its leader.
 Replicas = tuple[NodeId, ...]
@@ -48,6 +48,9 @@ class Command(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, tag_field="command"
 ):
     """Base of all commands; the tag is the class name, so names are part of the format."""
+
+    # The level of `cluster.version` from which on it is written.
+    LEVEL: ClassVar[int] = FIRST_LEVELS.lowest
 
     by: Actor | None = None  # None: by a version that did not write it down.
 
@@ -233,6 +236,7 @@ class RegisterNode(Command, frozen=True, kw_only=True):
     machine: str = ""
     invitation: bytes = b""  # The hash of its secret; of a node that is new.
     encryption: NodeEncryption | None = None  # None: of a version that did not say.
+    levels: LevelRange = FIRST_LEVELS  # Of the feature `cluster.version`.
 
 
 class ChangeNode(Command, frozen=True, kw_only=True):
@@ -243,8 +247,19 @@ class ChangeNode(Command, frozen=True, kw_only=True):
     successor: int = 0  # Of a node that leaves: the node that takes its replicas. 0: any.
 
 
+class FinalizeLevel(Command, frozen=True, kw_only=True):
+    """Write what the nodes know from this level of `cluster.version` on. There is no way back.
+
+    It stands in the log before any command of that level: an older node stops here.
+    """
+
+    LEVEL = 2
+
+    level: int
+
+
 NodeCommand = InviteNode | RegisterNode | ChangeNode
-ClusterCommand = NodeCommand | RequireEncryption
+ClusterCommand = NodeCommand | RequireEncryption | FinalizeLevel
 AccessCommand = AlterUsers | PutRole | DeleteRole | AddAcls | RemoveAcls | ReplaceAcls
 TopicCommand = (
     CreateTopic

@@ -16,15 +16,17 @@ import msgspec
 from millstream.control.commands import (
     ChangeNode,
     ClusterCommand,
+    FinalizeLevel,
     InviteNode,
     NodeCommand,
     NodeEncryption,
     RegisterNode,
     RequireEncryption,
 )
+from millstream.control.levels import check_finalize, unknown_level
 from millstream.errors import InvalidPlacement
 from millstream.errors.cluster import InvalidInvitation, NodeRefused, UnknownNode
-from millstream.model import NODE_BITS, NodeId
+from millstream.model import FIRST_LEVELS, NODE_BITS, LevelRange, NodeId
 
 CONTROLLER, BROKER = "controller", "broker"
 ROLES = (CONTROLLER, BROKER)
@@ -67,6 +69,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     state: NodeState
     registered_offset: int  # Of the command that gave it its id.
     encryption: NodeEncryption | None = None  # None: it did not say.
+    levels: LevelRange = FIRST_LEVELS  # Of the feature `cluster.version`.
     successor: NodeId | None = None  # Of one that leaves: the node that takes its replicas.
 
     @property
@@ -85,6 +88,8 @@ class Nodes:
     def __init__(self) -> None:
         self.version = 0  # Grows with every change.
         self.is_encryption_required = False
+        self.level = 0  # Of `cluster.version`, as finalized. 0: a node alone, at its highest.
+        self.level_offset = 0  # Of the command that finalized it.
         self._nodes: dict[NodeId, Node] = {}
         self._invitations: dict[bytes, Invitation] = {}
 
@@ -149,6 +154,8 @@ class Nodes:
                 for node in self.members():
                     if node.encryption is None or node.encryption.mode != "on":
                         raise NodeRefused(clear_text(node.node_id))
+            case FinalizeLevel(level=level):
+                check_finalize(self._known_levels(), self.level, level)
             case InviteNode():
                 if len(command.secret_hash) != 32:
                     raise InvalidInvitation("an invitation needs the hash of its secret")
@@ -204,11 +211,23 @@ class Nodes:
         self.is_encryption_required = command.is_required
         return self.is_encryption_required
 
+    def finalize(self, command: FinalizeLevel, offset: int) -> int:
+        """Apply the command; return the level from now on."""
+        check_finalize(self._known_levels(), self.level, command.level)
+        self.version += 1
+        self.level, self.level_offset = command.level, offset
+        return self.level
+
+    def _known_levels(self) -> dict[NodeId, LevelRange]:
+        return {node.node_id: node.levels for node in self.members()}
+
     def _check_registered(self, command: RegisterNode) -> None:
         known = self._nodes.get(NodeId(command.node_id))
         refusal = self.encryption_refusal(command.node_id, command.encryption)
         if refusal:
             raise NodeRefused(refusal)
+        if self.level and self.level not in command.levels:
+            raise NodeRefused(unknown_level(self.level, command.levels))
         if known is not None:
             if known.state is NodeState.REMOVED:
                 raise NodeRefused(f"node {command.node_id} was removed from this cluster for ever")
@@ -236,6 +255,8 @@ class Nodes:
         self._check_registered(command)
         known = self._nodes.get(NodeId(command.node_id))
         self._invitations.pop(command.invitation, None)
+        if not self._nodes:  # A cluster begins at the highest level of its first node.
+            self.level, self.level_offset = command.levels.highest, offset
         node = Node(
             node_id=NodeId(command.node_id),
             directory_id=command.directory_id,
@@ -249,6 +270,7 @@ class Nodes:
             successor=None if known is None else known.successor,
             registered_offset=offset if known is None else known.registered_offset,
             encryption=command.encryption,
+            levels=command.levels,
         )
         self._nodes[node.node_id] = node
         return node

@@ -14,6 +14,7 @@ from millstream.control.commands import (
     AnyCommand,
     ChangeNode,
     ClusterCommand,
+    FinalizeLevel,
     MoveReplicas,
     NodeCommand,
     RaiseSchemaIds,
@@ -22,6 +23,7 @@ from millstream.control.commands import (
     TopicCommand,
     decode,
 )
+from millstream.control.levels import check_written
 from millstream.control.nodes import Invitation, Node, Nodes, NodeState
 from millstream.control.quotas import Entity, Quotas
 from millstream.control.quotas import check as check_quotas
@@ -51,6 +53,8 @@ class State:
 
     def check(self, command: AnyCommand) -> None:
         """Raise a `RequestError` for a command that the rules of this version do not allow."""
+        if not isinstance(command, FinalizeLevel):  # It says which levels all nodes know.
+            check_written(type(command).__name__, command.LEVEL, self.nodes.level)
         if isinstance(command, ReserveProducerIds):
             if command.count < 1:
                 raise InvalidRequest(f"{command.count} producer ids were asked for, not 1 or more")
@@ -104,6 +108,8 @@ class State:
             return self.nodes.apply(command, offset)
         if isinstance(command, RequireEncryption):
             return self.nodes.require_encryption(command)
+        if isinstance(command, FinalizeLevel):
+            return self.nodes.finalize(command, offset)
         self._check_targets(command)
         owner = self.catalog.owner_of(command.name)
         topic = self.catalog.apply(command, offset)

@@ -13,6 +13,7 @@ import msgspec
 
 from millstream.control.commands import NodeEncryption
 from millstream.errors.cluster import InvalidInvitation
+from millstream.model import FIRST_LEVELS, LevelRange
 
 SECRET_BYTES = KEY_BYTES = NONCE_BYTES = 32
 PREFIX = "msjoin1-"
@@ -36,6 +37,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     nonce: bytes
     cluster_id: str
     encryption: NodeEncryption | None = None
+    levels: LevelRange = FIRST_LEVELS  # Of the feature `cluster.version`.
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from millstream.control.commands import (
     AlterQuotas,
     AlterResource,
     AnyCommand,
+    FinalizeLevel,
     NodeCommand,
     RaiseSchemaIds,
     RequireEncryption,
@@ -34,6 +35,7 @@ from millstream.control.commands import (
     decode,
     encode_for_proposal,
 )
+from millstream.control.levels import unknown_level
 from millstream.control.nodes import Invitation, Node
 from millstream.control.resources import Resource
 from millstream.control.state import Outcome, State
@@ -48,10 +50,20 @@ from millstream.errors import (
     InvalidRequest,
     NotLeader,
     RequestError,
+    StartupError,
     StorageError,
     StorageUnavailable,
 )
-from millstream.model import Epoch, NodeId, Offset, ReplicaId, Session, node_of
+from millstream.model import (
+    CLUSTER_LEVELS,
+    Epoch,
+    LevelRange,
+    NodeId,
+    Offset,
+    ReplicaId,
+    Session,
+    node_of,
+)
 from millstream.ports import Clock
 from millstream.replication.replica import Replica
 
@@ -82,9 +94,10 @@ class Controller:
         skipped: Set[Offset] = frozenset(),
         keeps_outcomes: bool = False,
         proposals: Proposals | None = None,
+        levels: LevelRange = CLUSTER_LEVELS,
     ) -> None:
         """`skipped` are the offsets of commands that an operator had left out; `proposals` reaches
-        the leader of the control log on another node."""
+        the leader of the control log on another node; `levels` are those that this node knows."""
         self.state = state
         # By offset, for the audit trail, which removes them: of commands that were refused or are
         # about users, roles and ACLs. None of a skipped one.
@@ -95,6 +108,7 @@ class Controller:
         self._replica = replica
         self._clock = clock
         self._skipped = skipped
+        self._levels = levels
         self._failure: Exception | None = None
         self._has_failed = asyncio.Event()
         self._has_folded = asyncio.Event()
@@ -196,6 +210,10 @@ class Controller:
         """Have only nodes that encrypt what they write in the cluster, or lift that."""
         await self._propose(session, RequireEncryption(is_required=is_required))
 
+    async def finalize_level(self, session: Session, level: int) -> None:
+        """Write what all nodes know from this level of `cluster.version` on."""
+        await self._propose(session, FinalizeLevel(level=level))
+
     async def alter_resource(self, session: Session, command: AlterResource) -> None:
         """The same as `propose`, for settings of what is no topic."""
         await self._propose(session, command)
@@ -295,6 +313,9 @@ class Controller:
             if self.outcomes is not None:
                 self.outcomes[record.offset] = refusal
             raise
+        level = self.state.nodes.level
+        if level > self._levels.highest:  # What follows may be of that level.
+            raise StartupError(unknown_level(level, self._levels))
         if self.outcomes is not None and isinstance(outcome, AccessChange):
             self.outcomes[record.offset] = outcome
         if isinstance(outcome, Topic | Resource | Node):

@@ -13,6 +13,10 @@ class NodeRefused(RequestError):
     """A node cannot join, or become what a command asks for."""
 
 
+class LevelRefused(RequestError):
+    """A level of a feature is not one that all nodes know, or a command needs a later one."""
+
+
 class NoMove(RequestError):
     """A partition is to stop moving, and does not move."""
 

@@ -293,6 +293,7 @@ CODES: dict[type[RequestError], ErrorCode] = {
     cluster_errors.UnknownNode: ErrorCode.BROKER_ID_NOT_REGISTERED,
     cluster_errors.UnknownInvitation: ErrorCode.RESOURCE_NOT_FOUND,
     cluster_errors.NodeRefused: ErrorCode.INVALID_REQUEST,
+    cluster_errors.LevelRefused: ErrorCode.FEATURE_UPDATE_FAILED,
     cluster_errors.NoMove: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     cluster_errors.InvalidInvitation: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     cluster_errors.UnknownOutcome: ErrorCode.REQUEST_TIMED_OUT,

@@ -32,6 +32,7 @@ from millstream.engine.cluster.leaders import LeaderNews
 from millstream.engine.cluster.members import Members
 from millstream.engine.cluster.peer_calls import PeerCalls
 from millstream.engine.cluster.proposals import Proposals
+from millstream.engine.cluster.upgrading import check_level
 from millstream.engine.controller import Controller
 from millstream.engine.encryption import check_encryption
 from millstream.engine.gate import Everyone, Policy
@@ -205,6 +206,7 @@ class Node:
             skipped={command.offset for command in skipped},
             keeps_outcomes=recorder is not None,
             proposals=Proposals(NodeId(self.config.node_id), ports.entropy.getrandbits(64), peers),
+            levels=ports.levels,
         )
 
     def _open_cluster(
@@ -446,6 +448,7 @@ def build_node(config: Config, ports: Ports, *, policy: Policy | None = None) ->
     """Open the data directory and put a node together; raises `StartupError` with one sentence."""
     membership = read_membership(ports.files, config.data_dir)
     if membership is not None:
+        check_level(membership.level, ports.levels)
         check_whole(ports.files, config.data_dir, membership)
         config = replace(config, node_id=membership.node_id)
     check_keyring(config, ports)

@@ -50,6 +50,7 @@ class Subprocess:
 
     def __init__(self, config: Config, log: Path, *, is_spared_signals: bool = False) -> None:
         self.config = config
+        self.program = _SERVE  # What the process runs.
         self._log = log
         self._process_group = 0 if is_spared_signals else None
         self._process: subprocess.Popen[str] | None = None
@@ -68,7 +69,7 @@ class Subprocess:
         variables = environment(self.config)
         with self._log.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", FOLLOW + _SERVE],
+                [sys.executable, "-c", FOLLOW + self.program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

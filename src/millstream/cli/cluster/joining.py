@@ -28,6 +28,7 @@ from millstream.control.tokens import (
     unseal_key,
 )
 from millstream.engine.cluster.members import join_address, peer_listen, reachable, split_address
+from millstream.model import CLUSTER_LEVELS
 from millstream.server.system.secrets import SystemSecrets
 from millstream.storage.files.directory import META, ROOT_KEY
 from millstream.storage.files.disk import DiskFiles
@@ -57,6 +58,7 @@ def join(token_text: str, config: Config, client_settings: dict[str, str]) -> Me
         nonce=os.urandom(NONCE_BYTES),
         cluster_id=token.cluster_id,
         encryption=_encryption(config),
+        levels=CLUSTER_LEVELS,
     )
     admission = _ask(token, request, client_settings)
     key = unseal_key(secret_hash, request.nonce, admission.sealed_key)

@@ -24,6 +24,20 @@ class ClusterNode:
     leader_count: int
     replica_count: int
     behind_count: int
+    # Levels of `cluster.version` that its version knows; 0 of a broker that does not say.
+    level_lowest: int = 0
+    level_highest: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    level: int  # Of the feature `cluster.version`, in use; 0 of a broker that does not say.
+    nodes: tuple[ClusterNode, ...]
+
+    @property
+    def level_next(self) -> int:
+        """The highest level that some node knows."""
+        return max((node.level_highest for node in self.nodes), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +57,10 @@ class ClusterAdmin:
 
     def nodes(self) -> list[ClusterNode]:
         """All nodes, with what each says of itself."""
+        return list(self.describe().nodes)
+
+    def describe(self) -> ClusterDescription:
+        """All nodes, and the level of `cluster.version` that they use."""
         from millstream.kafka_wire.apis import cluster
 
         answer = self._requests.call(
@@ -51,10 +69,35 @@ class ClusterAdmin:
             feature=_FEATURE,
             doing="describe the nodes",
         )
-        return [
-            ClusterNode(**{name: getattr(node, name) for name in ClusterNode.__dataclass_fields__})
-            for node in answer.nodes
-        ]
+        names = ClusterNode.__dataclass_fields__
+        return ClusterDescription(
+            level=answer.level,
+            nodes=tuple(
+                ClusterNode(**{name: getattr(node, name) for name in names})
+                for node in answer.nodes
+            ),
+        )
+
+    def upgrade(self, level: int, *, dry_run: bool = False) -> None:
+        """Finalize a level of `cluster.version` that every node knows. There is no way back.
+
+        With `dry_run` it is only checked. Raises `Refused` with the node that is too old.
+        """
+        from millstream.kafka_wire.apis.cluster import (
+            UpdateFeaturesRequest,
+            UpdateFeaturesResponse,
+        )
+
+        doing = f"raise cluster.version to {level}"
+        update = UpdateFeaturesRequest.Update(feature="cluster.version", max_version_level=level)
+        answer = self._requests.ask(
+            UpdateFeaturesRequest(feature_updates=[update], validate_only=dry_run),
+            UpdateFeaturesResponse,
+            feature="levels of features",
+            doing=doing,
+        )
+        if answer.error_code:
+            raise refusal(answer.error_code, answer.error_message or "", doing)
 
     def invite(self) -> str:
         """Make a token, with which one node joins within an hour."""

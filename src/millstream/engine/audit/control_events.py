@@ -25,6 +25,7 @@ from millstream.control.commands import (
     CreateTopic,
     DeleteRole,
     DeleteTopic,
+    FinalizeLevel,
     FinishMoves,
     MoveReplicas,
     PutRole,
@@ -36,6 +37,7 @@ from millstream.control.commands import (
     TopicCommand,
     UserChange,
 )
+from millstream.control.levels import FEATURE
 from millstream.security.audit import EVENTS
 from millstream.security.audit_events import TEXT_LENGTH_MAX, Facts
 
@@ -119,6 +121,8 @@ def _cluster_acts(command: ClusterCommand) -> Iterator[_Act]:
             yield _Act("config.change", f"node:{node_id}", {"state": state})
         case RequireEncryption(is_required=is_required):
             yield _Act("encryption.change", "cluster", {"is_required": is_required})
+        case FinalizeLevel(level=level):
+            yield _Act("config.change", "cluster", {FEATURE: level})
 
 
 def _topic_act(command: TopicCommand) -> _Act:

@@ -6,10 +6,11 @@ import msgspec
 
 from millstream.control.assignments import Assignment
 from millstream.control.catalog import Topic
-from millstream.control.commands import ChangeNode, MoveReplicas, Replicas
+from millstream.control.commands import ChangeNode, FinalizeLevel, MoveReplicas, Replicas
 from millstream.control.nodes import Address, Invitation, Node, NodeState
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.members import Members, NodeView
+from millstream.engine.cluster.upgrading import Features
 from millstream.engine.controller import Controller
 from millstream.engine.gate import CLUSTER, Gate, Operation
 from millstream.errors import InvalidReplication
@@ -111,6 +112,31 @@ class ClusterAdmin:
             nodes.check_takes_replicas(NodeId(successor))
         after = None if successor is None else NodeId(successor)
         self._leaving.check(msgspec.structs.replace(node, successor=after))
+
+    def features(self, session: Session) -> Features:
+        """The level of `cluster.version` that is in use, and the levels that nodes know."""
+        self._gate.admit(session, Operation.DESCRIBE, CLUSTER)
+        return self._members.features
+
+    def check_upgrade(self, session: Session, level: int | None = None) -> int:
+        """Raise what `upgrade` would raise; return the level that it would finalize."""
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        features = self._members.features
+        if level is None:
+            level = max(levels.highest for levels in features.known_by.values())
+        if level != features.level:
+            self._controller.state.check(FinalizeLevel(level=level))
+        return level
+
+    async def upgrade(self, session: Session, level: int | None = None) -> int:
+        """Finalize a level of `cluster.version`, the highest that a node knows unless one is named.
+
+        Raises `LevelRefused` if some node does not know it. There is no way back.
+        """
+        level = self.check_upgrade(session, level)
+        if level != self._members.features.level:
+            await self._controller.finalize_level(session, level)
+        return level
 
     def check_move(
         self,

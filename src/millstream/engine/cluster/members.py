@@ -30,6 +30,7 @@ from millstream.control.tokens import (
     seal_key,
 )
 from millstream.engine.cluster.peer_calls import Nothing, PeerCalls
+from millstream.engine.cluster.upgrading import Features, features_of
 from millstream.engine.controller import Controller
 from millstream.engine.encryption import encryption_of
 from millstream.errors import RequestError, StartupError
@@ -123,6 +124,10 @@ class Members:
     def find(self, node_id: NodeId) -> Node | None:
         """A registered node; None for a node alone."""
         return self._controller.state.nodes.get(node_id)
+
+    @property
+    def features(self) -> Features:
+        return features_of(self._controller.state.nodes, self.me, self._ports.levels)
 
     # -- for clients -----------------------------------------------------------------------
 
@@ -301,6 +306,7 @@ class Members:
                 joined_ms=self._ports.clock.now_ms(),
                 invitation=secret_hash,
                 encryption=request.encryption,
+                levels=request.levels,
             )
             try:
                 outcome = await self._controller.alter_nodes(session, command)
@@ -364,8 +370,9 @@ class Members:
         if not nodes.members():
             return
         self._ports.links.set_peers({NodeId(int(node)): at for node, at in book.items()})
-        if book != self.membership.peers:
-            self.membership = msgspec.structs.replace(self.membership, peers=book)
+        current = msgspec.structs.replace(self.membership, peers=book, level=nodes.level)
+        if current != self.membership:
+            self.membership = current
             try:
                 write_membership(self._ports.files, self.membership)
             except OSError as problem:  # The next start asks those that it knows.
@@ -433,6 +440,7 @@ class Members:
             rack=self._config.rack,
             machine=self._config.machine,
             encryption=encryption_of(self._hub.keyring),
+            levels=self._ports.levels,
         )
 
     def _invitation(self, name: bytes, request: JoinRequest, proof: bytes) -> bytes:
@@ -481,5 +489,5 @@ def _address(node: Node, listener: str) -> Address | None:
 
 
 def _differs(node: Node, command: RegisterNode) -> bool:
-    names = ("peer", "listeners", "roles", "version", "rack", "machine", "encryption")
+    names = ("peer", "listeners", "roles", "version", "rack", "machine", "encryption", "levels")
     return any(getattr(node, name) != getattr(command, name) for name in names)

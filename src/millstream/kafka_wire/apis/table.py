@@ -30,7 +30,6 @@ NEVER = VERSION_MAX + 1
 # Keys from here on are not Kafka's: advertised only to clients that call themselves Millstream's.
 OWN_KEYS_FIRST = 10_000
 OWN_CLIENTS = "millstream"
-FINALIZED_EPOCH = 0  # They never change in the life of a cluster.
 # Lowest and highest level that is supported, and the level in use: 0 is not in use, not advertised.
 # Kafka's other features are not served: share.version, streams.version, and
 # eligible.leader.replicas.version.
@@ -98,6 +97,7 @@ def api_versions(
     served: Collection[int],
     features: Collection[ApiVersionsResponse.SupportedFeature] = (),
     finalized: Collection[ApiVersionsResponse.FinalizedFeature] = (),
+    epoch: int = 0,
 ) -> ApiVersionsResponse:
     """Answer ApiVersions. Clients below v4 fail to parse a feature whose minimum is 0."""
     return ApiVersionsResponse(
@@ -105,7 +105,7 @@ def api_versions(
         supported_features=[
             feature for feature in features if version >= 4 or feature.min_version > 0
         ],
-        finalized_features_epoch=FINALIZED_EPOCH if finalized else -1,
+        finalized_features_epoch=epoch if finalized else -1,
         finalized_features=list(finalized),
     )
 
@@ -213,6 +213,7 @@ _ROWS = (
         0,
     ),
     _api(55, discovery.DescribeQuorumRequest, discovery.DescribeQuorumResponse, (0, 2), 0),
+    _api(57, cluster.UpdateFeaturesRequest, cluster.UpdateFeaturesResponse, (0, 2), 0),
     _api(60, discovery.DescribeClusterRequest, discovery.DescribeClusterResponse, (0, 2), 0),
     _api(
         61,
@@ -304,7 +305,7 @@ _ROWS = (
     _api(10_030, rights.DescribeEncryptionRequest, rights.DescribeEncryptionResponse, (0, 0), 0),
     _api(10_031, rights.AlterEncryptionRequest, rights.AlterEncryptionResponse, (0, 0), 0),
     _api(10_032, rights.AlterCheckpointRequest, rights.AlterCheckpointResponse, (0, 0), 0),
-    _api(10_040, cluster.DescribeNodesRequest, cluster.DescribeNodesResponse, (0, 0), 0),
+    _api(10_040, cluster.DescribeNodesRequest, cluster.DescribeNodesResponse, (0, 1), 0),
     _api(10_041, cluster.InviteNodeRequest, cluster.InviteNodeResponse, (0, 0), 0),
     _api(10_042, cluster.JoinClusterRequest, cluster.JoinClusterResponse, (0, 0), 0),
     _api(10_043, cluster.AlterNodeRequest, cluster.AlterNodeResponse, (0, 0), 0),

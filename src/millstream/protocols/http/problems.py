@@ -89,6 +89,7 @@ ERRORS: Final[Mapping[type[MillstreamError], HTTPStatus]] = MappingProxyType(
         access.AuthorizationOff: _409,
         cluster.UnknownNode: _404,
         cluster.NodeRefused: _409,
+        cluster.LevelRefused: _409,
         cluster.NoMove: _409,
         cluster.InvalidInvitation: _403,
         cluster.UnknownInvitation: _404,

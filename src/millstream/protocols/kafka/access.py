@@ -54,6 +54,7 @@ RULES: Final[dict[int, Rule]] = {
     50: needs("De C"),
     51: needs("A C"),
     55: needs("De C"),
+    57: needs("A C"),
     60: needs(also=("De C",)),
     61: needs("R T"),
     65: needs("De X", also=("De T",)),

@@ -29,6 +29,7 @@ from millstream.protocols.kafka.handlers.own import (
     dead_letters,
     delayed,
     encryption,
+    features,
     logs,
     users,
 )
@@ -44,6 +45,7 @@ _WITHOUT_API_VERSIONS: dict[int, Handler] = {
     **data.HANDLERS,
     **fetch.HANDLERS,
     **discovery.HANDLERS,
+    **features.HANDLERS,
     **transactions.HANDLERS,
     **batch_groups.HANDLERS,
     **dead_letters.HANDLERS,

@@ -29,6 +29,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     # The nodes that voted on the control log when this one joined; the first node has none.
     founders: tuple[int, ...] = ()
     peers: dict[str, str] = {}  # The addresses of other nodes by id, as last known.
+    level: int = 0  # Of `cluster.version`, as last known. 0: not known.
     has_started: bool = False  # It may have voted since: what it holds must not get lost.
 
 

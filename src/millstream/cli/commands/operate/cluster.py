@@ -74,7 +74,8 @@ def status(client: "Client") -> Answer:
 
     The exit code is 1 if a node is down or a replica is behind.
     """
-    nodes = client.cluster.nodes()
+    described = client.cluster.describe()
+    nodes = described.nodes
     shown = [
         {
             "node": node.node_id,
@@ -91,9 +92,41 @@ def status(client: "Client") -> Answer:
         for node in nodes
     ]
     notes = _notes(len(nodes), sum(not node.is_up for node in nodes))
+    if 0 < described.level < min(node.level_highest for node in nodes):
+        notes.append(
+            f"cluster.version is {described.level}, and every node knows a later level: finish the "
+            "upgrade with: millstream cluster upgrade"
+        )
     is_fine = all(node.is_up and node.behind_count <= 0 for node in nodes)
     text = "\n".join([table(shown), *notes])
-    return Answer({"nodes": [asdict(node) for node in nodes], "notes": notes}, text, is_fine)
+    data = {
+        "level": described.level,
+        "nodes": [asdict(node) for node in nodes],
+        "notes": notes,
+    }
+    return Answer(data, text, is_fine)
+
+
+@cluster.command()
+@click.option("--level", type=int, metavar="N", help="The level; the highest that a node knows.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say whether it can be; change nothing.")
+@answered
+@connected
+def upgrade(client: "Client", level: int | None, is_dry: bool) -> Answer:
+    """Finish a rolling upgrade: write what only the newer version knows.
+
+    Restart every node with the newer version first. There is no way back to the older one.
+    """
+    cluster_now = client.cluster.describe()
+    level = level or cluster_now.level_next
+    data = {"level_before": cluster_now.level, "level": level, "dry_run": is_dry}
+    if level == cluster_now.level:
+        return Answer(data, f"cluster.version is {level}, the highest that the nodes know")
+    client.cluster.upgrade(level, dry_run=is_dry)
+    change = f"from {cluster_now.level} to {level}"
+    if is_dry:
+        return Answer(data, f"cluster.version can be raised {change}: every node knows it")
+    return Answer(data, f"cluster.version was raised {change}: older versions no longer start")
 
 
 @cluster.command()

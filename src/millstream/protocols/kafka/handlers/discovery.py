@@ -24,18 +24,13 @@ from millstream.kafka_wire.apis.discovery import (
     MetadataResponse,
     TopicCursor,
 )
-from millstream.kafka_wire.apis.table import (
-    FEATURES,
-    FINALIZED,
-    OWN_CLIENTS,
-    OWN_KEYS_FIRST,
-    api_versions,
-)
+from millstream.kafka_wire.apis.table import OWN_CLIENTS, OWN_KEYS_FIRST, api_versions
 from millstream.kafka_wire.error_codes import ErrorCode, code_for
 from millstream.kafka_wire.schema import NO_ID, NO_OPERATIONS
 from millstream.names import INTERNAL_TOPICS, METADATA_TOPIC
 from millstream.protocols.kafka.context import Context
 from millstream.protocols.kafka.gateway import Handler
+from millstream.protocols.kafka.handlers.own import features
 from millstream.view_names import split_filtered
 
 NO_LEADER = -1
@@ -57,7 +52,7 @@ def api_versions_handler(
 ) -> ApiVersionsResponse:
     is_ours = request.client_software_name.startswith(OWN_CLIENTS)
     advertised = [key for key in served if is_ours or key < OWN_KEYS_FIRST]
-    return api_versions(context.version, advertised, FEATURES, FINALIZED)
+    return api_versions(context.version, advertised, *features.in_use(context))
 
 
 # -- metadata ----------------------------------------------------------------------------------

@@ -40,9 +40,17 @@ async def describe_nodes(context: Context, _request: DescribeNodesRequest) -> De
         return DescribeNodesResponse(
             error_code=control_code_for(problem), error_message=str(problem)
         )
+    features = context.broker.members.features
+    nodes = []
+    for view in views:
+        levels = features.known_by.get(view.node_id, features.known)
+        nodes.append(
+            DescribeNodesResponse.Node(
+                **view._asdict(), level_lowest=levels.lowest, level_highest=levels.highest
+            )
+        )
     return DescribeNodesResponse(
-        cluster_id=context.broker.cluster_id,
-        nodes=[DescribeNodesResponse.Node(**view._asdict()) for view in views],
+        cluster_id=context.broker.cluster_id, nodes=nodes, level=features.level
     )
 
 
