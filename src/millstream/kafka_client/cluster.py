@@ -116,18 +116,20 @@ class Cluster:
             self.retry("look up topic ids", lambda: self._known_partitions(names))
         return self.last_topic_ids(names)
 
-    def is_topic(self, name: str, topic_id: str) -> bool:
-        """Whether a topic still has this id, or is gone.
+    def recreated(self, topic_ids: Mapping[str, str]) -> set[str]:
+        """The topics that have another id by now; one that is gone is not among them.
 
         Brokers learn of a new topic one after the other, so another id counts only after
         `UNKNOWN_TRIES_MAX` answers.
         """
         for attempt in range(UNKNOWN_TRIES_MAX):
-            if self.topic_ids([name]).get(name, topic_id) == topic_id:
-                return True
+            now = self.topic_ids(topic_ids)
+            others = {name for name in now if now[name] != topic_ids[name]}
+            if not others:
+                break
             if attempt + 1 < UNKNOWN_TRIES_MAX:
                 self._pause(attempt)
-        return False
+        return others
 
     def partition_count(self, topic: str) -> int:
         """The number of partitions to write to; a broker may create the topic for that."""

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import pytest
 
@@ -33,6 +34,7 @@ from millstream.kafka_wire.apis.discovery import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
+    MetadataResponse,
 )
 from millstream.kafka_wire.apis.offsets import (
     OffsetCommitRequest,
@@ -286,6 +288,57 @@ def test_the_next_piece_is_asked_for_before_the_last_one_is_taken(
     assert next(rows).num_rows == 2
     assert is_asked.wait(timeout=30)
     assert [row["offset"] for part in rows for row in part.to_pylist()] == [2, 3]
+
+
+def test_the_next_range_is_asked_for_before_the_rows_of_the_last_one_are_taken(
+    broker: FakeBroker, reader: Reader
+) -> None:
+    is_asked = threading.Event()
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        offset = request.topics[0].partitions[0].fetch_offset
+        if offset == 70:
+            is_asked.set()
+        return fetch_answer(batch(offset, 2))
+
+    broker.answers[FetchRequest] = answer
+    rows = reader().read(
+        OffsetRange("orders", 0, 0, 2),
+        OffsetRange("orders", 0, 5, 5),
+        OffsetRange("orders", 0, 70, 72),
+    )
+
+    assert next(rows).num_rows == 2
+    assert is_asked.wait(timeout=30)
+    assert [row["offset"] for part in rows for row in part.to_pylist()] == [70, 71]
+
+
+def test_a_task_looks_its_topics_up_twice_however_many_ranges_it_has(
+    broker: FakeBroker, connect: Connect, reader: Reader
+) -> None:
+    topic_id = UUID(int=7)
+
+    def named(request: MetadataRequest) -> MetadataResponse:
+        response = metadata(request, (broker,), {"orders": [broker.node_id]})
+        response.topics[0].topic_id = topic_id
+        return response
+
+    broker.answers[MetadataRequest] = named
+    broker.answers[FetchRequest] = lambda request: fetch_answer(
+        batch(request.topics[0].partitions[0].fetch_offset, 2)
+    )
+    known = connect(broker).topic_ids(["orders"])["orders"]
+    before = len(broker.seen)
+    planned = [OffsetRange("orders", 0, start, start + 2, known) for start in (0, 10, 20)]
+
+    assert sum(part.num_rows for part in reader().read(*planned)) == 6
+    sent = [type(request) for _, request in broker.seen[before:]]
+    assert sent == [ApiVersionsRequest, MetadataRequest, *[FetchRequest] * 3, MetadataRequest]
+
+    topic_id = UUID(int=8)
+    assert [*reader(fails=False).read(*planned)] == []
+    with pytest.raises(DataLoss, match="was deleted and created anew meanwhile"):
+        next(reader().read(*planned))
 
 
 def offsets_read(range_reader: RangeReader, start: int, end: int) -> list[int]:

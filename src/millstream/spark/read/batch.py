@@ -5,7 +5,6 @@ same rows twice, however much was written in between.
 """
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -85,9 +84,7 @@ def read(partition: InputPartition, options: SourceOptions, schema: StructType) 
         broker_filter=options.broker_filter,
         decoder_of=_decoder_maker(options, columns),
     )
-    if isinstance(planned, OffsetRange):
-        return reader.read(planned)
-    return chain.from_iterable(map(reader.read, planned))
+    return reader.read(*([planned] if isinstance(planned, OffsetRange) else planned))
 
 
 def _decoder_maker(options: SourceOptions, schema: Schema) -> "DecoderMaker | None":

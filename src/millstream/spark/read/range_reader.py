@@ -1,13 +1,14 @@
-"""Reads one range of offsets in a task, as Arrow batches.
+"""Reads the ranges of offsets of a task, as Arrow batches.
 
 Handles a range of which part is gone. The next fetch is sent before the last response is decoded,
-so broker and task work at the same time.
+also that of the next range, so broker and task work at the same time.
 """
 
 import logging
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.errors import CorruptBatch, InvalidBatch, RequestError
 from millstream.kafka_client.answers import Fetched
@@ -33,6 +34,14 @@ log = logging.getLogger(__name__)
 _NOTHING = Fetched(memoryview(b""), [])
 
 
+class Response(NamedTuple):
+    """A response of a broker: the range that it was asked for, and what of it is in there."""
+
+    unread: OffsetRange
+    fetched: Fetched
+    selected: Selected
+
+
 class RangeReader:
     """Reads ranges of one query."""
 
@@ -53,59 +62,83 @@ class RangeReader:
         self._broker_filter = broker_filter
         self._decoder_of = decoder_of
 
-    def read(self, offset_range: OffsetRange) -> Iterator[Array]:
-        """Yield the rows of the range as record batches, in the order of their offsets."""
-        if not self._is_same_topic(offset_range):
-            report_loss(_recreated(offset_range), is_fatal=self._fails_on_data_loss)
-            return
-        decoder = None if self._decoder_of is None else self._decoder_of(offset_range)
-        position = offset_range.start
-        source = shown_by(offset_range.target, self._broker_filter)
-        pending = self._cluster.begin_fetch(source, position)
-        waits_since = time.monotonic()
-        while position < offset_range.end:
-            try:
-                fetched = pending()
-                selected = select(
-                    fetched.records, start=position, end=offset_range.end, aborted=fetched.aborted
-                )
-            except OutOfRange:
-                fetched, selected = _NOTHING, Selected([], self._after_loss(offset_range, position))
-            except UnknownPartition:
-                report_loss(f"{offset_range} is gone", is_fatal=self._fails_on_data_loss)
-                break
-            except CorruptMessage:
-                raise DamagedRecords.on_disk(*offset_range[:2], position) from None
-            except (CorruptBatch, InvalidBatch) as problem:
-                raise DamagedRecords.on_the_way(*offset_range[:2], position, problem) from None
-            if selected.next_offset == position:
-                self._check_patience(offset_range, position, waits_since)
-            unread = offset_range._replace(start=position)  # Its first batch may begin before that.
-            position = selected.next_offset
-            if position < offset_range.end:
-                pending = self._cluster.begin_fetch(source, position)
-            if selected.batches:
-                yield from self._decode(unread, fetched, selected, decoder)
-                waits_since = time.monotonic()  # Spark may have taken its time with the rows.
-        if not self._is_same_topic(offset_range):
-            # The rows may be of either topic; the next attempt finds out before it reads any.
-            raise DataLoss(_recreated(offset_range))
-        if decoder is not None:
+    def read(self, *planned: OffsetRange) -> Iterator[Array]:
+        """Yield the rows of the ranges as record batches, each range in the order of its offsets.
+
+        The ids of all topics are looked up once before and once after: a task of a small trigger
+        has several ranges, and each request is one more wait.
+        """
+        others = self._recreated(planned)
+        for offset_range in planned:
+            if offset_range.topic in others:
+                report_loss(_recreated(offset_range), is_fatal=self._fails_on_data_loss)
+        same = [r for r in planned if r.topic not in others]
+        decoders = {}
+        if self._decoder_of is not None:
+            decoders = {(r.target, r.end): self._decoder_of(r) for r in same}
+        for response in self._responses(same):
+            decoder = decoders.get((response.unread.target, response.unread.end))
+            yield from self._decode(response, decoder)
+        others = self._recreated(same)
+        for offset_range in same:
+            if offset_range.topic in others:
+                # The rows may be of either topic; the next attempt finds out before it reads any.
+                raise DataLoss(_recreated(offset_range))
+        for decoder in decoders.values():
             decoder.finish()
 
-    def _is_same_topic(self, offset_range: OffsetRange) -> bool:
-        """Whether the topic is the planned one. A topic that is gone is noticed by the fetch."""
-        return not offset_range.topic_id or self._cluster.is_topic(
-            offset_range.topic, offset_range.topic_id
-        )
+    def _recreated(self, planned: Sequence[OffsetRange]) -> set[str]:
+        """The topics that are not the planned ones. The fetch notices a topic that is gone."""
+        topic_ids = {r.topic: r.topic_id for r in planned if r.topic_id}
+        return self._cluster.recreated(topic_ids) if topic_ids else set()
 
-    def _decode(
-        self,
-        unread: OffsetRange,
-        fetched: Fetched,
-        selected: Selected,
-        decoder: "ValueDecoder | None",
-    ) -> Iterator[Array]:
+    def _responses(self, planned: Sequence[OffsetRange]) -> Iterator[Response]:
+        """Yield every response that has records; the next fetch is under way by then."""
+        left = deque(r for r in planned if r.start < r.end)
+        pending = self._begin(left)
+        waits_since = time.monotonic()
+        while left:
+            unread = left[0]
+            fetched, selected = self._received(pending, unread)
+            has_news = selected.next_offset > unread.start
+            if not has_news:
+                self._check_patience(unread, waits_since)
+            left[0] = unread._replace(start=selected.next_offset)
+            if left[0].start >= unread.end:
+                left.popleft()
+            pending = self._begin(left)
+            if selected.batches:
+                yield Response(unread, fetched, selected)
+            if has_news:
+                waits_since = time.monotonic()  # Spark may have taken its time with the rows.
+
+    def _begin(self, left: Sequence[OffsetRange]) -> Callable[[], Fetched]:
+        if not left:
+            return lambda: _NOTHING
+        source = shown_by(left[0].target, self._broker_filter)
+        return self._cluster.begin_fetch(source, left[0].start)
+
+    def _received(
+        self, pending: Callable[[], Fetched], unread: OffsetRange
+    ) -> tuple[Fetched, Selected]:
+        """The response, and the batches in it that are of the range."""
+        try:
+            fetched = pending()
+            return fetched, select(
+                fetched.records, start=unread.start, end=unread.end, aborted=fetched.aborted
+            )
+        except OutOfRange:
+            return _NOTHING, Selected([], self._after_loss(unread))
+        except UnknownPartition:
+            report_loss(f"{unread} is gone", is_fatal=self._fails_on_data_loss)
+            return _NOTHING, Selected([], unread.end)
+        except CorruptMessage:
+            raise DamagedRecords.on_disk(*unread[:3]) from None
+        except (CorruptBatch, InvalidBatch) as problem:
+            raise DamagedRecords.on_the_way(*unread[:3], problem) from None
+
+    def _decode(self, response: Response, decoder: "ValueDecoder | None") -> Iterator[Array]:
+        unread, fetched, selected = response
         try:
             for data, payloads in open_batches(fetched.records, selected.batches):
                 rows, values = find_rows(data, payloads).between(unread.start, unread.end), None
@@ -114,39 +147,39 @@ class RangeReader:
                 if len(rows.offsets):
                     yield record_batch(unread.target, rows, self._schema, values)
         except RequestError:
-            _raise_undecodable(unread, fetched, selected)
+            _raise_undecodable(response)
             raise
 
-    def _after_loss(self, offset_range: OffsetRange, position: int) -> int:
-        """Where to go on when the log does not have `position`; the range's end: nowhere."""
-        earliest = self._cluster.offsets({offset_range.target: EARLIEST})[offset_range.target]
-        latest = self._cluster.offsets({offset_range.target: LATEST})[offset_range.target]
-        if earliest <= position <= latest:
-            return position  # Only the broker that was asked did not have it yet.
+    def _after_loss(self, unread: OffsetRange) -> int:
+        """Where to go on when the log does not have the start; the range's end: nowhere."""
+        earliest = self._cluster.offsets({unread.target: EARLIEST})[unread.target]
+        latest = self._cluster.offsets({unread.target: LATEST})[unread.target]
+        if earliest <= unread.start <= latest:
+            return unread.start  # Only the broker that was asked did not have it yet.
         report_loss(
-            f"{offset_range} can't be read from offset {position} on: the log has {earliest} to "
+            f"{unread} can't be read from offset {unread.start} on: the log has {earliest} to "
             f"{latest}",
             is_fatal=self._fails_on_data_loss,
         )
-        return earliest if position < earliest else offset_range.end
+        return earliest if unread.start < earliest else unread.end
 
-    def _check_patience(self, offset_range: OffsetRange, position: int, waits_since: float) -> None:
+    def _check_patience(self, unread: OffsetRange, waits_since: float) -> None:
         if time.monotonic() - waits_since > self._poll_seconds_max:
             raise Unreachable(
-                f"no records of {offset_range} came from offset {position} on for "
-                f"{self._poll_seconds_max:g} s (kafkaConsumer.pollTimeoutMs)"
+                f"no records of {unread} came for {self._poll_seconds_max:g} s "
+                "(kafkaConsumer.pollTimeoutMs)"
             )
 
 
-def _raise_undecodable(unread: OffsetRange, fetched: Fetched, selected: Selected) -> None:
+def _raise_undecodable(response: Response) -> None:
     """Name the first batch that cannot be decoded; batches are decoded many at a time."""
-    for header, at in selected.batches:
+    for header, at in response.selected.batches:
         try:
-            for data, payloads in open_batches(fetched.records, [(header, at)]):
+            for data, payloads in open_batches(response.fetched.records, [(header, at)]):
                 find_rows(data, payloads)
         except RequestError as problem:
             offsets = range(header.base_offset, header.end_offset)
-            raise DamagedRecords.undecodable(*unread[:2], offsets, problem) from problem
+            raise DamagedRecords.undecodable(*response.unread[:2], offsets, problem) from problem
 
 
 def _recreated(offset_range: OffsetRange) -> str:
