@@ -42,7 +42,6 @@ from millstream.spark.options.tables import (
 from millstream.spark.options.values import ValueFormat, ValueOptions
 from millstream.spark.sentences import with_sentences
 from millstream.spark.spark_api import VERSION, VERSION_TEXT, DataSource
-from millstream.spark.values.json_schema import json_schema_fields
 
 if TYPE_CHECKING:
     from millstream.spark.read.batch import BatchReader
@@ -217,7 +216,9 @@ def _loaded(values: ValueOptions) -> ValueOptions:
     Tasks may run where the file is not, and must all have the same schema.
     """
     if not values.schema and values.registry is not None:
+        # With Arrow, which processes that only look the source up do without.
         from millstream.spark.registry import registry_for
+        from millstream.spark.values.json_schema import json_schema_fields
 
         text = registry_for(values.registry).subject_schema(values.form)
         is_json = values.form is ValueFormat.JSON

@@ -84,6 +84,4 @@ def test_looking_for_data_sources_loads_neither_arrow_nor_the_wire() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
 
-    assert result.stdout.split()[0] == "millstream"
-    assert "cluster" not in result.stdout
-    assert "msgspec" not in result.stdout
+    assert result.stdout == "millstream []\n"
