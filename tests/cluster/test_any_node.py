@@ -1,5 +1,6 @@
 """Three broker processes: clients of every protocol are served by each of them."""
 
+import base64
 import json
 import socket
 import time
@@ -262,12 +263,15 @@ def test_http_lists_describes_and_deletes_groups_on_every_node(cluster: ClusterP
                 return names
             after = page["next"]
 
+    def lists(http: HttpClient, names: list[str]) -> bool:
+        return pages(http) == names
+
     def has_lag(http: HttpClient, group: str) -> bool:
         detail = insist_on(http, "GET", f"/v1/groups/{group}").json
         return detail["name"] == group and detail["lag"] >= 1
 
     for http in clients:
-        insist(lambda http=http: pages(http) == groups)
+        insist(partial(lists, http, groups))
         for group in groups:
             insist(partial(has_lag, http, group))
     for at, group in enumerate(groups):
@@ -275,7 +279,7 @@ def test_http_lists_describes_and_deletes_groups_on_every_node(cluster: ClusterP
         status = insist_on(http, "DELETE", f"/v1/groups/{group}").status
         assert status in (204, 404), status  # 404: done by one that was not answered.
     for http in clients:
-        insist(lambda http=http: pages(http) == [])
+        insist(partial(lists, http, []))
 
 
 def test_http_registers_and_reads_schemas_on_every_node(cluster: ClusterProcesses) -> None:
@@ -297,6 +301,34 @@ def test_http_registers_and_reads_schemas_on_every_node(cluster: ClusterProcesse
             assert again.json["id"] == number
         subjects = insist_on(http, "GET", "/subjects?subjectPrefix=any-").json
         assert subjects == [f"any-{at}" for at in range(len(clients))]
+
+
+def test_records_are_checked_against_their_schema_on_every_node(cluster: ClusterProcesses) -> None:
+    """The leaders of the topic's partitions are on all nodes, that of the registry is on one."""
+    create(cluster, "checked")
+    clients = by_http(cluster)
+    schema = json.dumps({"type": "record", "name": "C", "fields": [{"name": "n", "type": "int"}]})
+    path = "/subjects/checked-value/versions"
+    number = insist_on(clients[0], "POST", path, {"schema": schema}).json["id"]
+    settings = {"settings": {"schema.validation.value": "full"}}
+    assert insist_on(clients[1], "PATCH", "/v1/topics/checked", settings).status == 200
+    framed = b"\0" + number.to_bytes(4, "big")
+
+    def posted(http: HttpClient, partition: int, value: bytes) -> int:
+        record = {"partition": partition, "value": {"base64": base64.b64encode(value).decode()}}
+        body = {"records": [record]}
+        return insist_on(http, "POST", "/v1/topics/checked/records", body).status
+
+    def is_refused(http: HttpClient, partition: int) -> bool:
+        return posted(http, partition, framed + b"\xff") == 422
+
+    for http in clients:
+        for partition in range(3):
+            assert posted(http, partition, framed + b"\x02") == 200
+            # A node may learn of the setting a moment later than the one that was asked.
+            insist(partial(is_refused, http, partition))
+        item = insist_on(http, "GET", "/v1/topics/checked/records?limit=1&partition=0").json
+        assert item["items"][0]["value"]["json"] == {"n": 1}
 
 
 def test_classic_publishes_and_subscribes_on_every_node(cluster: ClusterProcesses) -> None:

@@ -202,7 +202,7 @@ def build_engine(base: Foundation, *, subscriptions: Subscriptions) -> Engine:
     missing_topics = MissingTopics(topics, config=config)
     push = _build_push(base, internal, produce)
     background = BackgroundTasks()
-    _relay(base, internal, produce, push, background)
+    _relay(base, internal, produce, push, background, registry)
     return Engine(
         topics=topics,
         partitions=produce.partitions,
@@ -245,11 +245,13 @@ def _relay(
     produce: _Produce,
     push: Delivering,
     background: BackgroundTasks,
+    registry: _Registry,
 ) -> None:
     if base.peers is not None:
         relayed = Relayed(
             base.controller,
             base.hub,
+            base.ports.threads,
             base.peers,
             internal.producer_ids,
             background,
@@ -257,6 +259,7 @@ def _relay(
             push,
             produce.writer_context,
             produce.delayed_scheduler,
+            registry.log,
         )
         on_first_link(base.ports.links, relayed, me=NodeId(base.config.node_id))
 

@@ -8,6 +8,8 @@ given twice, whatever was deleted and compacted meanwhile.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from millstream.codec.records import Record
 from millstream.config import Config
@@ -15,7 +17,7 @@ from millstream.control.catalog import Catalog
 from millstream.engine.ledgers.ledger import Entry
 from millstream.engine.ledgers.shards import InternalTopicSpec, Shard, Shards
 from millstream.engine.topics import Topics
-from millstream.errors import CoordinatorLoading, RequestError, UnknownTopic
+from millstream.errors import CoordinatorLoading, NotCoordinator, RequestError, UnknownTopic
 from millstream.internal_topics.registry import RegistryState
 from millstream.internal_topics.schemas import decode_key, decode_value
 from millstream.metrics import SCHEMAS, Sample
@@ -23,6 +25,9 @@ from millstream.names import SCHEMAS_TOPIC
 from millstream.ports import Clock
 from millstream.replication.hub import Hub
 from millstream.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from millstream.engine.schemas.copying import RegistryCopy
 
 SETTINGS = {"cleanup_policy": "compact"}
 # Another registry may have written the topic, with a producer that compresses.
@@ -86,6 +91,8 @@ class RegistryLog:
         """`topics` creates the topic on behalf of the broker: its gate must admit it. `given_ids`
         are the highest ids in the control log, by context."""
         self._catalog = catalog
+        self.given_ids = given_ids
+        self.copy: RegistryCopy | None = None  # Of what another node leads, in a cluster.
 
         def begin(replica: Replica) -> RegistryShard:
             return RegistryShard(replica, clock, given_ids)
@@ -102,15 +109,32 @@ class RegistryLog:
         except RequestError:
             return None
 
+    def recent_state(self) -> RegistryState | None:
+        """The same, which may lack what another node has committed a moment ago."""
+        state = self.state_now()
+        if state is None and self.copy is not None:
+            return self.copy.recent(self._topic_id())
+        return state
+
     async def state(self) -> RegistryState:
         """The state of all that is committed; loads it first, in steps.
 
-        Raises `NotCoordinator` or `CoordinatorUnavailable` where another node leads the topic.
+        Raises `NotCoordinator` or `CoordinatorUnavailable` while no leader is known.
         """
-        return _EMPTY if not self._exists() else (await self._shard()).state
+        if not self._exists():
+            return _EMPTY
+        try:
+            return (await self._shard()).state
+        except NotCoordinator as problem:
+            if self.copy is None or problem.leader is None:
+                raise
+            return await self.copy.current(problem.leader, self._topic_id())
 
     async def settled(self) -> RegistryState:
-        """The state with all that was written, also by requests that were cancelled meanwhile."""
+        """The state with all that was written, also by requests that were cancelled meanwhile.
+
+        For changes: raises `NotCoordinator` or `CoordinatorUnavailable` where another node leads.
+        """
         if not self._exists():
             return _EMPTY
         shard = await self._shard()
@@ -122,6 +146,13 @@ class RegistryLog:
         shard = await self._shard()
         await shard.ledger.propose(entries)
         return shard.state
+
+    async def confirmed_replica(self, topic_id: UUID) -> Replica:
+        """The replica that leads the topic, proven to know all that was committed before."""
+        if not self._exists() or topic_id != self._topic_id():
+            raise UnknownTopic(SCHEMAS_TOPIC)
+        await self._shard()
+        return (await self._shards.find_confirmed("")).replica
 
     async def _shard(self) -> RegistryShard:
         while True:
@@ -139,6 +170,9 @@ class RegistryLog:
         state = self.state_now()
         if state is not None:
             yield Sample(SCHEMAS, (), state.id_count)
+
+    def _topic_id(self) -> UUID:
+        return self._catalog.find(SCHEMAS_TOPIC).topic_id
 
     def _exists(self) -> bool:
         try:

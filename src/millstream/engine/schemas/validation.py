@@ -73,14 +73,16 @@ class RecordValidation:
         self._log = log
         self._parser = parser
         self._answers: dict[tuple[str, Part, Named], _Answer] = {}
-        self._answered_at = -1  # The revision of the registry.
+        # The registry that the answers are of, and its revision.
+        self._answered_by: RegistryState | None = None
+        self._answered_at = -1
         self._checkers: OrderedDict[int, Checker] = OrderedDict()  # Ids are never used again.
 
     def problems_now(
         self, topic: str, settings: TopicSettings, records: Sequence[Record]
     ) -> dict[int, str] | None:
         """Why records are refused, by their place; None if something has to be waited for."""
-        state = self._log.state_now()
+        state = self._log.recent_state()
         if state is None or self._unanswered(state, topic, settings, records):
             return None
         problems: dict[int, str] = {}
@@ -120,9 +122,9 @@ class RecordValidation:
         settings: TopicSettings,
         records: Sequence[Record],
     ) -> list[tuple[Part, Named]]:
-        if state.revision != self._answered_at:
+        if state is not self._answered_by or state.revision != self._answered_at:
             self._answers.clear()
-            self._answered_at = state.revision
+            self._answered_by, self._answered_at = state, state.revision
         missing: list[tuple[Part, Named]] = []
         for part in parts_of(settings):
             names = {named for record in records if (named := name_of(record, part)) is not None}

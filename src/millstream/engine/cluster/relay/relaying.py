@@ -10,8 +10,9 @@ from millstream.engine.partitions.service import Partitions
 from millstream.engine.producer_ids import ProducerIds
 from millstream.engine.push.assembly import Delivering
 from millstream.engine.runtime.background import BackgroundTasks
+from millstream.engine.schemas.log import UNPACKED_BYTES_MAX, RegistryLog
 from millstream.model import NodeId, TopicPartition
-from millstream.ports import Links
+from millstream.ports import Links, Threads
 from millstream.replication.hub import Hub
 
 
@@ -20,6 +21,7 @@ class Relayed(NamedTuple):
 
     controller: Controller
     hub: Hub
+    threads: Threads
     peers: PeerCalls
     producer_ids: ProducerIds  # Its gate must admit the broker.
     background: BackgroundTasks
@@ -27,6 +29,7 @@ class Relayed(NamedTuple):
     push: Delivering
     writer_context: WriterContext
     delayed: DelayedScheduler
+    registry: RegistryLog | None  # None: the registry is off.
 
 
 def on_first_link(links: Links, relayed: Relayed, *, me: NodeId) -> None:
@@ -43,6 +46,7 @@ def _connect(links: Links, relayed: Relayed, me: NodeId) -> None:
     from millstream.engine.cluster.relay.remote_partitions import RemotePartitions
     from millstream.engine.ledgers.remote_logs import RemoteAppends
     from millstream.engine.push.remote.service import RemoteSubscriptions
+    from millstream.engine.schemas.copying import RegistryCopy
 
     state, leadership = relayed.controller.state, relayed.hub.leadership
 
@@ -69,3 +73,11 @@ def _connect(links: Links, relayed: Relayed, me: NodeId) -> None:
     )
     RemoteAppends(relayed.peers, relayed.writer_context)
     relayed.delayed.connect(relayed.peers)
+    if relayed.registry is not None:
+        relayed.registry.copy = RegistryCopy(
+            relayed.registry,
+            relayed.peers,
+            relayed.threads,
+            relayed.registry.given_ids,
+            unpacked_bytes_max=UNPACKED_BYTES_MAX,
+        )
