@@ -39,9 +39,10 @@ NOW_MS = int(time.time() * 1000)
 BATCH = encode_batch([Record(at, NOW_MS, None, b"x" * 100) for at in range(RECORDS)])
 ACKS = {"acks=0": 0, "acks=1": 1, "acks=all": -1}
 BESIDE = ("/loop_monitor.py", "/real_ports.py")  # Timers: a slow machine has more of them.
-# Measured: 76, 103, 124, 122 and 112. Ticks of the node add half a call.
-CALLS_MAX = {"acks=0": 88, "acks=1": 122, "acks=all": 150, "fetch": 132, "flymq": 130}
+# Measured: 76, 103, 124, 122, 112 and 143. Ticks of the node add half a call.
+CALLS_MAX = {"acks=0": 88, "acks=1": 122, "acks=all": 150, "fetch": 132, "flymq": 130, "flux": 165}
 FLYMQ_HEAD_BYTES = 8
+FLUX_OK = b"+OK\r\n"
 
 
 def frame(key: int, request: Message) -> bytes:
@@ -82,17 +83,24 @@ class Client:
             (size,) = struct.unpack(">i", self._read(4))
             self._read(size)
 
-    def ask_flymq(self, request: bytes) -> None:
-        self._socket.sendall(request)
+    def ask_flymq(self) -> None:
+        self._socket.sendall(flymq_produce())
         opcode, size = struct.unpack(">xxBxI", self._read(FLYMQ_HEAD_BYTES))
         assert opcode == Opcode.PRODUCE
         self._read(size)
+
+    def ask_flux(self) -> None:
+        self._socket.sendall(b"PUB calls.one 100\r\n" + b"x" * 100 + b"\r\n")
+        assert self._read(len(FLUX_OK)) == FLUX_OK
 
     def close(self) -> None:
         self._socket.close()
 
     def _read(self, size: int) -> bytes:
         return receive_exactly(self._socket, size)
+
+
+OTHERS = {"flymq": Client.ask_flymq, "flux": Client.ask_flux}
 
 
 class Calls:
@@ -111,18 +119,25 @@ class Calls:
 
 async def calls_of(directory: Path, kind: str) -> Counter[str]:
     """The calls of `REQUESTS` requests of a kind."""
-    config = Config(data_dir=str(directory), port=0, durability="write")
+    config = Config(
+        data_dir=str(directory),
+        port=0,
+        flux_port=0,
+        durability="write",
+        listeners=("kafka", "flymq", "flux"),
+    )
     service = Service(config, real_ports(config))
     life = asyncio.create_task(service.run())
     await service.opened.wait()
     await service.node.topics.create(Session(), "calls")
-    client = await asyncio.to_thread(Client, service.address.port)
+    listener = "flux" if kind == "flux" else "kafka"
+    client = await asyncio.to_thread(Client, service.addresses[listener].port)
     is_answered = kind != "acks=0"
 
     def ask(count: int) -> None:
-        if kind == "flymq":
+        if kind in OTHERS:
             for _ in range(count):
-                client.ask_flymq(flymq_produce())
+                OTHERS[kind](client)
             return
         request = fetch(0) if kind == "fetch" else produce(ACKS[kind])
         for _ in range(count):
@@ -130,7 +145,7 @@ async def calls_of(directory: Path, kind: str) -> Counter[str]:
         client.ask(fetch(0))  # It is answered when all before it are done.
 
     calls = Calls()
-    if kind != "flymq":  # The first byte of a connection chooses its protocol.
+    if kind not in OTHERS:  # The first byte of a connection chooses its protocol.
         await asyncio.to_thread(client.ask, produce(-1))
     await asyncio.to_thread(ask, 20)
     sys.setprofile(calls)

@@ -38,6 +38,7 @@ NUMBER_MAX = 10**NUMBER_DIGITS_MAX - 1
 ENCODED_PREFIX = HEADER_PREFIX.encode()  # In every record that has options.
 # Up to here one plain search costs less than three calls of RE2.
 _SMALL_BYTES = 8 * 2**10
+_TINY_BYTES = 2**10  # Up to here a plain search for each name does.
 
 
 class QueueOptions(NamedTuple):
@@ -81,6 +82,12 @@ def search(data: Buffer, start: int = 0) -> Buffer | None:
     if len(data) <= _SMALL_BYTES and bytes(data).find(ENCODED_PREFIX, start) < 0:
         return None
     payload = memoryview(data)[start:]
+    if len(data) <= _TINY_BYTES:
+        tiny = bytes(payload)
+        for name in _NAMES:
+            if name in tiny:
+                return payload
+        return None
     try:
         searches = _searches()
     except (ImportError, OSError):  # No descriptor or memory is left to load the library with.
@@ -204,6 +211,9 @@ def _encoded_name(name: str) -> bytes:
     """A header's name as encoded in a record: its length first, as a zigzag varint."""
     assert len(name) < 64
     return bytes([2 * len(name)]) + name.encode()
+
+
+_NAMES = [_encoded_name(name) for name in OPTION_HEADERS]
 
 
 @cache

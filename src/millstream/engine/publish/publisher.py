@@ -214,7 +214,10 @@ class Publisher:
             except RequestError as problem:
                 sending.set_outcome(part, problem)
             else:
-                appending.add_done_callback(partial(_appended, sending, part))
+                if appending.done():  # Then the outcome need not wait for a turn of the loop.
+                    _appended(sending, part, appending)
+                else:
+                    appending.add_done_callback(partial(_appended, sending, part))
 
     def _place(self, topic: Topic, key: bytes | None) -> int:
         """The partition of a message that comes alone."""

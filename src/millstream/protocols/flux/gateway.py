@@ -179,8 +179,10 @@ class FluxGateway:
             ACTION.set(VERBS[type(command)])
         if isinstance(command, Publications):
             self._meter.published(request.size)
-            published = publish(self._services, self._session, command)
-            return self._hold(published.answer) if published.is_waiting else published.answer
+            answer, is_waiting = publish(self._services, self._session, command)
+            if isinstance(answer, list) or not is_waiting:
+                return answer
+            return self._hold(answer)
         outcome = self._do(command)
         if outcome is None:
             return None

@@ -5,7 +5,7 @@ Owns the order and the text of replies. The engine's publisher makes batches of 
 
 from asyncio import Future
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from millstream.codec.encoding import Message, TemplatedMessages, select_messages
@@ -36,16 +36,18 @@ _Known: TypeAlias = Mapping[Heading, Envelope]
 
 
 class Published(NamedTuple):
-    """Publications that are on their way."""
+    """Publications that are on their way, or stored already: then the answer is known."""
 
     # Any: PEP 492 leaves the yield type to the loop.
-    answer: Coroutine[Any, Any, Reply]
+    answer: Coroutine[Any, Any, Reply] | Reply
     is_waiting: bool  # For a topic that is being created: better let others not pile up behind it.
 
 
 def publish(services: Services, session: Session, run: Publications) -> Published:
-    """Write all of it now, in order; the answer waits until it is stored."""
+    """Write all of it now, in order; the answer waits until it is stored, unless it is."""
     headings, payloads = run.headings, run.payloads
+    if len(payloads) == 1:
+        return _publish_one(services, session, services.envelopes.of(headings[0]), payloads[0])
     known = {heading: services.envelopes.of(heading) for heading in set(headings)}
     by_topic = _by_topic(headings, known)
     problems = {
@@ -59,7 +61,27 @@ def publish(services: Services, session: Session, run: Publications) -> Publishe
     for topic, indexes in by_topic.items():
         chosen = select_messages(messages, indexes)
         sent.append(_Sent(indexes, services.publisher.publish_many(session, topic, chosen)))
+    if all(batch.receipts.done() for batch in sent):
+        known_receipts = [(batch.indexes, batch.receipts.result()) for batch in sent]
+        return Published(_answer(known_receipts, problems, len(payloads)), is_waiting)
     return Published(_answered(sent, problems, len(payloads)), is_waiting)
+
+
+def _publish_one(
+    services: Services, session: Session, envelope: Envelope, payload: bytes
+) -> Published:
+    """The same of a publisher that waits for each answer, for half of the time."""
+    if envelope.problem is not None:
+        return Published([replies.refusal(envelope.problem)], is_waiting=False)
+    message = envelope.key, payload, envelope.headers
+    try:
+        publishing = services.publisher.publish_one(session, envelope.topic, message)
+        if publishing.is_known:
+            return Published([_reply(publishing.result())], is_waiting=False)
+    except RequestError as problem:
+        return Published([replies.refusal(problem)], is_waiting=False)
+    is_waiting = not _exists(services, session, envelope.topic)
+    return Published(_answered_one(publishing), is_waiting)
 
 
 def _by_topic(headings: list[Heading], known: _Known) -> dict[str, Sequence[int]]:
@@ -102,8 +124,21 @@ def _exists(services: Services, session: Session, topic: str) -> bool:
     return True
 
 
+async def _answered_one(publishing: Awaitable[Receipt]) -> Reply:
+    try:
+        return [_reply(await publishing)]
+    except RequestError as problem:
+        return [replies.refusal(problem)]
+
+
 async def _answered(sent: list[_Sent], problems: dict[int, RequestError], count: int) -> Reply:
     known = [(batch.indexes, await batch.receipts) for batch in sent]
+    return _answer(known, problems, count)
+
+
+def _answer(
+    known: list[tuple[Sequence[int], Receipts]], problems: dict[int, RequestError], count: int
+) -> Reply:
     if not problems and all(receipts.is_plain for _, receipts in known):
         return [replies.OK * count]
     answers = [replies.OK] * count
