@@ -1,10 +1,7 @@
 """Our blocking client against Apache Kafka itself, with TLS and every login that we have."""
 
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,92 +12,36 @@ from millstream.kafka_client.coordinator import commit, committed
 from millstream.kafka_client.errors import AuthenticationFailed
 from millstream.kafka_client.settings import ClientSettings, Credentials, Tls
 from millstream.model import TopicPartition
-from tests.interop.java.releases import RELEASES
+from tests.interop.java.kafka_server import HOST, apache_kafka
 from tests.support.secure_proxy import CERTIFICATE
 
-HOST = "127.0.0.1"
-START_SECONDS_MAX = 120
-CLUSTER_ID = "bWlsbHN0cmVhbS10ZXN0cw"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SESSION_MS = 4_000
 LOGIN = "org.apache.kafka.common.security"
 SETTINGS = f"""
-process.roles=broker,controller
-node.id=1
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=INSIDE
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,SASL_SSL:SASL_SSL
 sasl.enabled.mechanisms={",".join(MECHANISMS)}
-listener.name.sasl_ssl.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \\
+listener.name.outside.plain.sasl.jaas.config={LOGIN}.plain.PlainLoginModule required \\
   user_ann="secret";
-listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
-listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
+listener.name.outside.scram-sha-256.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
+listener.name.outside.scram-sha-512.sasl.jaas.config={LOGIN}.scram.ScramLoginModule required;
 connections.max.reauth.ms={SESSION_MS}
 ssl.keystore.type=PEM
 ssl.keystore.location={CERTIFICATE}
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
 """
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    release = RELEASES[-1]
-    release.install()
-    home = tmp_path_factory.mktemp("kafka")
-    inside, controller, outside = free_ports(3)
-    listeners = (
-        f"INSIDE://{HOST}:{inside},CONTROLLER://{HOST}:{controller},SASL_SSL://{HOST}:{outside}"
-    )
-    properties = home / "server.properties"
-    properties.write_text(
-        f"{SETTINGS}listeners={listeners}\nlog.dirs={home / 'data'}\n"
-        f"controller.quorum.voters=1@{HOST}:{controller}\n",
-        encoding="utf-8",
-    )
     users = [
         option
         for mechanism in MECHANISMS[1:]
         for option in ("--add-scram", f"{mechanism}=[name=ann,password=secret]")
     ]
-    form = release.tool_command("kafka.tools.StorageTool")
-    subprocess.run(
-        [*form, "format", "-t", CLUSTER_ID, "-c", str(properties), *users],
-        check=True,
-        capture_output=True,
-        timeout=START_SECONDS_MAX,
-    )
-    with (home / "kafka.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*release.tool_command("kafka.Kafka"), str(properties)], stdout=log, stderr=log
-        )
-    try:
-        wait_for(outside, process, home / "kafka.log")
-        yield outside
-    finally:
-        process.kill()
-        process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
-
-
-def wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection((HOST, port), 1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(f"Apache Kafka did not start:\n{log.read_text(encoding='utf-8')[-2_000:]}")
+    home = tmp_path_factory.mktemp("kafka")
+    with apache_kafka(
+        home, protocol="SASL_SSL", settings=SETTINGS, format_options=users
+    ) as listening:
+        yield listening
 
 
 def settings(port: int, mechanism: str, password: str = "secret") -> ClientSettings:
