@@ -269,6 +269,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "encryption.rewrite": ((), {}),
         "encryption.require": ((), {"is_required": False}),
         "checkpoints.make": ((), {}),
+        "checkpoints.read": (("", "", 0), {}),
         "checkpoints.remove": ((), {}),
         "batch_groups.begin": (("spark:orders",), {}),
         "batch_groups.renew": (("spark:orders", 1, {}), {}),

@@ -19,6 +19,7 @@ SLOW = (
     "tests/crash/test_repair_power_cuts.py",
     "tests/crash/test_old_directories.py",
     "tests/cli/test_backup.py",
+    "tests/cli/test_cluster_backup.py",
     "tests/cli/test_demo.py",
     "tests/cluster/",
     "tests/cli/test_explore_screens.py",

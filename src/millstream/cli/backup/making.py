@@ -1,5 +1,7 @@
 """Makes a backup: of a running node by a checkpoint, of a stopped one by its lock.
 
+The nodes of a cluster are asked for their checkpoints over the network, see `cluster`.
+
 Invariant: the backup has its name only when it is whole, verified and durable. Until then it lies
 beside it, under the name with `.partial` behind it.
 """
@@ -7,13 +9,13 @@ beside it, under the name with `.partial` behind it.
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream import __version__
-from millstream.cli.backup.copying import copy_file, sync_tree, verify_copies
+from millstream.cli.backup.copying import copy_file, read_blocks, sync_tree, verify_copies
 from millstream.cli.backup.manifest import (
     FILES,
     FORMAT,
@@ -53,7 +55,7 @@ Progress = Callable[[int], object]
 class Source(NamedTuple):
     """Files to copy, with the bytes of each that count."""
 
-    root: Path
+    read: Callable[[str, int], Iterable[bytes]]  # The first bytes of a file, in blocks.
     sizes: dict[str, int]
     torn: frozenset[str] = frozenset()  # May end with part of a write.
 
@@ -95,7 +97,7 @@ def stopped_source(data_dir: Path) -> Iterator[Source]:
             if path.is_file() and path.suffix not in (TEMPORARY, CLEANED)
         }
         is_clean = (data_dir / CLEAN).exists()
-        yield Source(data_dir, sizes, frozenset() if is_clean else _last_segments(sizes))
+        yield Source(_below(data_dir), sizes, frozenset() if is_clean else _last_segments(sizes))
 
 
 def make_backup(source: Source, target: Path, advance: Progress) -> Made:
@@ -106,7 +108,7 @@ def make_backup(source: Source, target: Path, advance: Progress) -> Made:
     partial.mkdir(mode=DIRECTORY_MODE, parents=True)
     copies = partial / FILES
     files = {
-        name: copy_file(source.root / name, copies / name, size, advance)
+        name: copy_file(source.read(name, size), copies / name, size, advance)
         for name, size in sorted(source.sizes.items())
     }
     (copies / LOGS).mkdir(mode=DIRECTORY_MODE, exist_ok=True)
@@ -139,7 +141,11 @@ def _read_checkpoint(root: Path, identity: str, data_dir: str) -> Source:
             f"the node keeps its data in {data_dir}, and its checkpoint is not at {root}: run "
             "this on the node's machine, and pass --data-dir if its path differs here"
         )
-    return Source(root, body["files"])
+    return Source(_below(root), body["files"])
+
+
+def _below(root: Path) -> Callable[[str, int], Iterable[bytes]]:
+    return lambda name, size: read_blocks(root / name, size)
 
 
 @contextmanager

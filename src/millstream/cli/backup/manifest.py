@@ -16,6 +16,7 @@ from millstream.cli.render import Refused
 
 MANIFEST = "backup.json"
 FORMAT = 1
+NODE = "node-"  # Begins the name of each node's backup in that of a cluster.
 FILES = "files"  # The directory of the copies, beside the manifest.
 
 
@@ -37,8 +38,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.size for file in self.files.values())
 
     @property
-    def log_count(self) -> int:
-        return len({path.rpartition("/")[0] for path in self.files if path.startswith("logs/")})
+    def logs(self) -> set[str]:
+        return {path.rpartition("/")[0] for path in self.files if path.startswith("logs/")}
 
 
 class Backup(NamedTuple):

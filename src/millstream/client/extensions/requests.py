@@ -71,6 +71,10 @@ class BrokerRequests:
         # Those of the cluster, the one that answered the last request first; none: not known.
         self._nodes: list[BrokerNode] = []
 
+    def to(self, node: "BrokerNode") -> "BrokerRequests":
+        """The same, sent to this node only."""
+        return BrokerRequests(self._link, lambda: [node])
+
     def call(
         self, request: "Message", answer: "type[_Response]", *, feature: str, doing: str
     ) -> "_Response":

@@ -32,6 +32,7 @@ MANIFEST = "checkpoint.json"
 LOCK = "backup.lock"  # Held by a backup while it copies from the checkpoint.
 FORMAT = 1
 ATTEMPTS_MAX = 5  # Logs that change while their files are linked are rare.
+CHUNK_BYTES_MAX = 4 * 2**20  # Of a file, in one answer.
 
 _TOP_FILES = (META, KEYRING, ENCRYPTED, SKIPPED)
 _SEGMENT_FILES = (LOG, INDEX, TERMS)
@@ -43,6 +44,7 @@ class Checkpoint(NamedTuple):
     id: str
     log_count: int
     size_bytes: int
+    paths: frozenset[str]  # Of all its files.
 
 
 class _Noted(NamedTuple):
@@ -53,6 +55,7 @@ class _Noted(NamedTuple):
     active: Segment | None
     active_bytes: int
     end_offset: Offset
+    is_led: bool
 
 
 class _Linking(Struct):
@@ -128,7 +131,8 @@ async def _attempt(hub: Hub, ports: Ports) -> Checkpoint | None:
 
     def finish() -> Checkpoint:
         write_journal(f"{CHECKPOINT}/{JOURNAL}")
-        return _finish(ports, linking.sizes)
+        led = [str(log_id) for log_id, log in linking.noted.items() if log.is_led]
+        return _finish(ports, linking.sizes, led)
 
     if not await ports.threads.run(link) or not _are_current(hub, linking.noted):
         return None
@@ -156,6 +160,16 @@ async def remove_old_checkpoint(ports: Ports) -> None:
             _log.warning("could not remove an old checkpoint problem=%s", problem)
 
 
+def read_chunk(files: Files, path: str, position: int) -> bytes:
+    """Blocks. The bytes of a file of the checkpoint from `position` on, `CHUNK_BYTES_MAX` at
+    most."""
+    file = files.open(f"{CHECKPOINT}/{path}")
+    try:
+        return file.read(position, min(CHUNK_BYTES_MAX, max(0, file.size() - position)))
+    finally:
+        file.close()
+
+
 def _note(hub: Hub) -> dict[LogId, _Noted]:
     """Every open log, within one turn of the event loop: about 1 us each."""
     noted = {}
@@ -163,7 +177,9 @@ def _note(hub: Hub) -> dict[LogId, _Noted]:
         log = replica.log
         active = log.active
         size = 0 if active is None else active.size
-        noted[log_id] = _Noted(replica, log.segments(), active, size, log.end_offset)
+        noted[log_id] = _Noted(
+            replica, log.segments(), active, size, log.end_offset, replica.is_leader
+        )
     return noted
 
 
@@ -202,13 +218,20 @@ def _files_of(files: Files, log: _Noted) -> Iterator[tuple[str, int | None]]:
         yield f"{directory}/{name}", None
 
 
-def _finish(ports: Ports, sizes: dict[str, int]) -> Checkpoint:
+def _finish(ports: Ports, sizes: dict[str, int], led: list[str]) -> Checkpoint:
     files = ports.files
     journal = files.open(f"{CHECKPOINT}/{JOURNAL}")
     sizes[JOURNAL] = journal.size()
     journal.close()
     identity = f"{ports.entropy.getrandbits(64):016x}"
-    body = {"format": FORMAT, "id": identity, "made_ms": ports.clock.now_ms(), "files": sizes}
+    body = {
+        "format": FORMAT,
+        "id": identity,
+        "made_ms": ports.clock.now_ms(),
+        "led": led,  # The logs that this node led at that moment.
+        "files": sizes,
+    }
     replace_file(files, f"{CHECKPOINT}/{MANIFEST}", [json.dumps(body).encode()])
     log_count = len({path.rpartition("/")[0] for path in sizes if path.startswith(f"{LOGS}/")})
-    return Checkpoint(identity, log_count, sum(sizes.values()))
+    paths = frozenset({*sizes, MANIFEST})
+    return Checkpoint(identity, log_count, sum(sizes.values()), paths)

@@ -90,6 +90,16 @@ class AlterCheckpointResponse(OwnResponse, kw_only=True):
     size_bytes: Int64 = 0
 
 
+class ReadCheckpointRequest(Message, kw_only=True):
+    id: String
+    path: String  # Of a file, as `checkpoint.json` names it, or that file itself.
+    position: Int64
+
+
+class ReadCheckpointResponse(OwnResponse, kw_only=True):
+    data: Bytes = b""
+
+
 class ExplainAccessRequest(Message, kw_only=True):
     principal: String
     host: String

@@ -305,6 +305,7 @@ _ROWS = (
     _api(10_030, rights.DescribeEncryptionRequest, rights.DescribeEncryptionResponse, (0, 0), 0),
     _api(10_031, rights.AlterEncryptionRequest, rights.AlterEncryptionResponse, (0, 0), 0),
     _api(10_032, rights.AlterCheckpointRequest, rights.AlterCheckpointResponse, (0, 0), 0),
+    _api(10_033, rights.ReadCheckpointRequest, rights.ReadCheckpointResponse, (0, 0), 0),
     _api(10_040, cluster.DescribeNodesRequest, cluster.DescribeNodesResponse, (0, 1), 0),
     _api(10_041, cluster.InviteNodeRequest, cluster.InviteNodeResponse, (0, 0), 0),
     _api(10_042, cluster.JoinClusterRequest, cluster.JoinClusterResponse, (0, 0), 0),

@@ -89,6 +89,7 @@ RULES: Final[dict[int, Rule]] = {
     10_030: needs("De C"),
     10_031: needs("A C"),
     10_032: needs("A C"),
+    10_033: needs("A C"),
     10_040: needs("De C"),
     10_041: needs("A C"),
     10_042: NOTHING,  # The newcomer proves that it holds a token.

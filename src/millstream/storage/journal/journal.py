@@ -350,6 +350,20 @@ def open_journal(
     return Journal(files, path, bytes_max=bytes_max, reserve=reserve, file=file, replayed=replayed)
 
 
+def read_states(files: Files, path: str = "journal") -> dict[LogId, LogState]:
+    """What a journal says that no node uses, up to a torn tail; `DamagedLog` if it is damaged."""
+    file = files.open(path)
+    try:
+        return _replay(file.read(0, file.size()), path).states
+    finally:
+        file.close()
+
+
+def write_states(files: Files, states: Mapping[LogId, LogState], path: str = "journal") -> None:
+    """Write a journal of which there is none yet, and sync it."""
+    _write_file(files, path, states).file.close()
+
+
 _MARK_BYTES = len(frame(encode(Mark(0)), 0))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -156,5 +157,34 @@ def test_a_checkpoint_is_removed_and_one_that_is_copied_from_is_not() -> None:
         async with running_node(Config(), files=files):
             await asyncio.sleep(1)
             assert not files.exists(CHECKPOINT)  # A start removes the one of a killed backup.
+
+    run(story())
+
+
+def test_files_of_the_checkpoint_are_read_and_no_others() -> None:
+    async def story() -> None:
+        files = MemoryFiles()
+        async with running_node(Config(), files=files) as node:
+            await node.topics.create(SESSION, FIRST.topic)
+            await node.partitions.append(SESSION, FIRST, batch(b"1"), Acks.ALL)
+            _, made = await node.checkpoints.make(SESSION)
+
+            read = partial(node.checkpoints.read, SESSION)
+            body = json.loads(await read(made.id, MANIFEST, 0))
+            for path, size in body["files"].items():
+                assert len(await read(made.id, path, 0)) >= size
+                assert await read(made.id, path, 2**40) == b""
+            led = {name.split("/")[1] for name in body["files"] if name.startswith("logs/")}
+            assert led == set(body["led"])
+            for path in (f"../{JOURNAL}", f"/{JOURNAL}", "logs/nothing", "logs", ""):
+                with pytest.raises(InvalidRequest, match="no file"):
+                    await read(made.id, path, 0)
+            with pytest.raises(InvalidRequest, match="no position"):
+                await read(made.id, JOURNAL, -1)
+            with pytest.raises(InvalidRequest, match="is gone"):
+                await read("another", JOURNAL, 0)
+            await node.checkpoints.remove(SESSION)
+            with pytest.raises(InvalidRequest, match="is gone"):
+                await read(made.id, JOURNAL, 0)
 
     run(story())

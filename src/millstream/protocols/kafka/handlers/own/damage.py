@@ -7,7 +7,12 @@ from millstream.kafka_wire.apis.millstream import (
     SkipDamageRequest,
     SkipDamageResponse,
 )
-from millstream.kafka_wire.apis.rights import AlterCheckpointRequest, AlterCheckpointResponse
+from millstream.kafka_wire.apis.rights import (
+    AlterCheckpointRequest,
+    AlterCheckpointResponse,
+    ReadCheckpointRequest,
+    ReadCheckpointResponse,
+)
 from millstream.kafka_wire.error_codes import code_for
 from millstream.model import TopicPartition
 from millstream.protocols.kafka.context import Context
@@ -102,8 +107,21 @@ async def alter_checkpoint(
     )
 
 
+async def read_checkpoint(
+    context: Context, request: ReadCheckpointRequest
+) -> ReadCheckpointResponse:
+    try:
+        data = await context.broker.checkpoints.read(
+            context.session, request.id, request.path, request.position
+        )
+    except RequestError as problem:
+        return ReadCheckpointResponse(error_code=code_for(problem), error_message=str(problem))
+    return ReadCheckpointResponse(data=data)
+
+
 HANDLERS: dict[int, Handler] = {
     10_018: list_damage,
     10_019: skip_damage,
     10_032: alter_checkpoint,
+    10_033: read_checkpoint,
 }
