@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from benchmarks.hot_path import FILLED_BYTES, PRODUCE, VERSIONS, Cell, create, frames_of, pump
 from benchmarks.kafka.peers import Server
@@ -24,6 +25,7 @@ CELLS = [  # The number of requests is that of a turn.
 TURNS = 30
 WARM_TURNS = 5  # Before the first that counts: Apache Kafka's code is compiled meanwhile.
 LEADER_SECONDS_MAX = 30.0
+SEED = 1  # Of the order of the brokers in each turn.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +121,11 @@ def measure(
             stack.callback(subject.close)
             subjects.append(subject)
         turns: list[list[tuple[float, float]]] = [[] for _ in subjects]
-        for turn in range(TURNS):
-            order = range(len(subjects))
-            for at in order if turn % 2 else reversed(order):
+        order = list(range(len(subjects)))
+        shuffle = Random(SEED).shuffle
+        for _ in range(TURNS):
+            shuffle(order)  # None always has the caches of the same broker before it, or its own.
+            for at in order:
                 turns[at].append(subjects[at].run(cell.requests))
         return [
             Timing(
