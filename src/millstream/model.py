@@ -242,6 +242,11 @@ def user_principal(name: str) -> Principal:
     return Principal("User", name)
 
 
+def node_principal(node: int) -> Principal:
+    """A node, as the audit trail names it for acts of its own."""
+    return Principal("Node", str(node))
+
+
 ANONYMOUS = user_principal("ANONYMOUS")  # A client without a login, in Kafka's spelling.
 # The broker's own acts and code in its process. No login leads here.
 SYSTEM = Principal("System", "millstream")

@@ -12,7 +12,15 @@ import msgspec
 
 from millstream.control.acls import Acl
 from millstream.errors import InvalidRequest
-from millstream.model import FIRST_LEVELS, LevelRange, NodeId, ReplicaId, Session
+from millstream.model import (
+    FIRST_LEVELS,
+    SYSTEM_SESSION,
+    LevelRange,
+    NodeId,
+    ReplicaId,
+    Session,
+    node_principal,
+)
 
 # Which nodes hold a partition; the first is preferred as its leader.
 Replicas = tuple[NodeId, ...]
@@ -31,9 +39,11 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str = ""
 
 
-def actor_of(session: Session, at_ms: int) -> Actor:
+def actor_of(session: Session, at_ms: int, node: int) -> Actor:
+    """`node` writes the command; what no client asked for is its own act."""
+    principal = node_principal(node) if session == SYSTEM_SESSION else session.principal
     return Actor(
-        principal=str(session.principal),
+        principal=str(principal),
         at_ms=at_ms,
         roles=session.roles,
         mechanism=session.mechanism,

@@ -95,6 +95,7 @@ class Controller:
         keeps_outcomes: bool = False,
         proposals: Proposals | None = None,
         levels: LevelRange = CLUSTER_LEVELS,
+        node_id: NodeId,
     ) -> None:
         """`skipped` are the offsets of commands that an operator had left out; `proposals` reaches
         the leader of the control log on another node; `levels` are those that this node knows."""
@@ -107,6 +108,7 @@ class Controller:
         self._applied = applied
         self._replica = replica
         self._clock = clock
+        self._node_id = node_id
         self._skipped = skipped
         self._levels = levels
         self._failure: Exception | None = None
@@ -177,7 +179,8 @@ class Controller:
         """Write only what every node can decode and what today's rules allow, and who asked."""
         if self._failure is not None:
             raise StorageUnavailable(str(self._failure))
-        command = msgspec.structs.replace(command, by=actor_of(session, self._clock.now_ms()))
+        by = actor_of(session, self._clock.now_ms(), self._node_id)
+        command = msgspec.structs.replace(command, by=by)
         data = encode_for_proposal(command)
         if self._proposals is not None and not self._replica.is_leader:
             return await self._proposals.forward(data)

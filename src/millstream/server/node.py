@@ -207,6 +207,7 @@ class Node:
             keeps_outcomes=recorder is not None,
             proposals=Proposals(NodeId(self.config.node_id), ports.entropy.getrandbits(64), peers),
             levels=ports.levels,
+            node_id=NodeId(self.config.node_id),
         )
 
     def _open_cluster(

@@ -7,11 +7,12 @@ with a count. Owns what is dropped when the queue is full. Writes nothing itself
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from millstream.engine.action import current_action
 from millstream.metrics import AUDIT_DROPPED, Metrics
-from millstream.model import SYSTEM_SESSION, Session
+from millstream.model import SYSTEM_SESSION, Session, node_principal
 from millstream.ports import Clock
 from millstream.security.audit import SYSTEM_EVENTS, Audit, expand_events
 from millstream.security.audit_events import TEXT_LENGTH_MAX, Facts
@@ -153,6 +154,7 @@ class Recorder:
         self._plans = {event: _plan(event, settings) for event in self.events}
         self._excluded = frozenset(settings.exclude_principals)
         self._node_id = node_id
+        self._own_session = replace(SYSTEM_SESSION, principal=node_principal(node_id))
         self._clock = clock
         self._metrics = metrics
         self._queue: deque[Noted] = deque()
@@ -220,7 +222,7 @@ class Recorder:
         self, event: str, details: Mapping[str, object], *, result: str = "success"
     ) -> None:
         """Note an event of the node itself."""
-        self.note(event, SYSTEM_SESSION, result=result, resource="cluster", details=details)
+        self.note(event, self._own_session, result=result, resource="cluster", details=details)
 
     def take(self, events_max: int, *, is_all: bool = False) -> list[Noted]:
         """Remove the next events, sums whose window has ended among them; `is_all` ends all."""
@@ -232,7 +234,7 @@ class Recorder:
             facts = Facts(
                 event=GAP,
                 result="failure",
-                principal="System:millstream",
+                principal=str(self._own_session.principal),
                 node=self._node_id,
                 details={"dropped": dropped},
             )

@@ -11,7 +11,7 @@ from millstream.engine.audit.trail import AuditQuery, all_pages
 from millstream.engine.schemas.parsing import Draft
 from millstream.errors import Denied, InternalTopic, InvalidRequest
 from millstream.errors.access import LoginFailed
-from millstream.model import Acks, Session, TopicPartition, user_principal
+from millstream.model import Acks, Principal, Session, TopicPartition, user_principal
 from millstream.names import AUDIT_TOPIC
 from millstream.schemas.definition import SchemaType
 from millstream.security.audit import Audit
@@ -55,6 +55,29 @@ def test_acts_of_administrators_are_in_the_trail_with_their_actor() -> None:
             assert {e.data.principal for e in events} == {"User:test"}
             assert {e.data.address for e in events} == {"10.0.0.9"}
             assert events[1].data.details["settings"] == {"retention_ms": "1000"}
+
+    run(scenario())
+
+
+def test_what_no_client_asked_for_is_the_act_of_a_node() -> None:
+    async def scenario() -> None:
+        async with secured_node(config=AUDITED) as node:
+            events = await events_of(node)
+
+            principals = {(e.data.event, e.subject): e.data.principal for e in events}
+            assert principals["system.start", "cluster"] == "Node:1"
+            assert principals["topic.create", "topic:__audit"] == "Node:1"
+
+    run(scenario())
+
+
+def test_no_user_acts_as_a_node() -> None:
+    async def scenario() -> None:
+        async with secured_node(config=AUDITED) as node:
+            claimed = replace(ROOT, principal=Principal.parse("Node:1"))
+
+            with pytest.raises(Denied):
+                await node.topics.create(claimed, "orders")
 
     run(scenario())
 
