@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from millstream.control.commands import Replicas
-from millstream.control.nodes import CONTROLLER, Nodes, NodeState, takes_replicas
+from millstream.control.nodes import CONTROLLER, Node, Nodes, NodeState, takes_replicas
 from millstream.errors import InvalidReplication
 from millstream.model import NodeId
 
@@ -147,18 +147,28 @@ def control_voters(
     three machines, three from three on, five from five on.
 
     This node and today's voters come first: a voter is not exchanged for another one without need.
-    A node that is `down` does not become one.
+    A node that is `down` does not become one. A voter that is drained gives its vote to an active
+    node, and keeps it where there is none: the log would be left to fewer machines.
     """
     able = {
-        node.node_id: node.machine_name
+        node.node_id: node
         for node in nodes.members()
-        if node.state is NodeState.ACTIVE and CONTROLLER in node.roles and node.listeners
+        if CONTROLLER in node.roles and node.listeners and _may_vote(node, current)
     }
-    count = control_voter_count(len(set(able.values())))
+    count = control_voter_count(len({node.machine_name for node in able.values()}))
     order = dict.fromkeys([me, *sorted(current), *sorted(able)])
     voters: dict[str, NodeId] = {}
-    for node in order:
-        may_vote = node in able and (node in current or node not in down)
-        if may_vote and able[node] not in voters and len(voters) < count:
-            voters[able[node]] = node
+    for state in (NodeState.ACTIVE, NodeState.DRAINING):
+        for node_id in order:
+            node = able.get(node_id)
+            if node is None or node.state is not state:
+                continue
+            is_there = node_id in current or node_id not in down
+            if is_there and node.machine_name not in voters and len(voters) < count:
+                voters[node.machine_name] = node_id
     return sorted(voters.values())
+
+
+def _may_vote(node: Node, current: Sequence[NodeId]) -> bool:
+    is_drained_voter = node.state is NodeState.DRAINING and node.node_id in current
+    return node.state is NodeState.ACTIVE or is_drained_voter

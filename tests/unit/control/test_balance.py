@@ -90,6 +90,33 @@ def test_draining_nodes_take_no_replicas_and_do_not_vote() -> None:
     assert 2 not in control_voters(state.nodes, [NodeId(1), NodeId(2)], NodeId(1))
 
 
+@pytest.mark.parametrize("leader", [1, 2])
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_drained_voter_keeps_its_vote_where_no_active_node_can_take_it(
+    count: int, leader: int
+) -> None:
+    """Two of three voters would make one: the next node that stops would take the log along."""
+    state = cluster(count)
+    voters = [NodeId(node) for node in range(1, count + 1)]
+    state.nodes.apply(ChangeNode(node_id=2, state="draining"), 9)
+
+    assert control_voters(state.nodes, voters, NodeId(leader)) == voters
+    # It does not become one while it is drained, and does not stay one when it leaves.
+    others = [node for node in voters if node != 2]
+    assert 2 not in control_voters(state.nodes, others, NodeId(1))
+    state.nodes.apply(ChangeNode(node_id=2, state="leaving"), 10)
+    assert 2 not in control_voters(state.nodes, voters, NodeId(1))
+
+
+def test_the_vote_of_a_drained_node_is_not_given_to_a_node_that_is_down() -> None:
+    state = cluster(4)
+    state.nodes.apply(ChangeNode(node_id=2, state="draining"), 9)
+    voters = [NodeId(1), NodeId(2), NodeId(3)]
+
+    assert control_voters(state.nodes, voters, NodeId(1), down=[NodeId(4)]) == voters
+    assert control_voters(state.nodes, voters, NodeId(1)) == [1, 3, 4]
+
+
 def test_a_node_alone_takes_all_replicas() -> None:
     assert [place.node_id for place in candidates(State().nodes, [NodeId(7)])] == [7]
 
