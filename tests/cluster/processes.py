@@ -8,7 +8,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +17,11 @@ from typing import Any
 
 from millstream.codec.encoding import encode_batch
 from millstream.codec.records import Record
+from millstream.testing.process import HeldPorts
 from millstream.testing.proxy import Direction, Proxy
 
 NODES = (1, 2, 3)
+HOST = "127.0.0.1"
 TOPIC = "orders"
 NOW_MS = 1_700_000_000_000
 ANSWER_S_MAX = 4.0
@@ -28,19 +29,13 @@ CALM_S_MAX = 60.0
 LINE_BYTES_MAX = 64 * 2**20
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-    return port
-
-
 class NodeProcess:
     def __init__(self, node: int, directory: Path) -> None:
         self.node = node
         self.directory = directory
-        self.listen = f"127.0.0.1:{free_port()}"
-        self.control = f"127.0.0.1:{free_port()}"
+        self._ports = HeldPorts()  # Also while it is dead: its peers know where it was.
+        self.listen = f"{HOST}:{self._ports.choose(HOST)}"
+        self.control = f"{HOST}:{self._ports.choose(HOST)}"
         self.peers: dict[int, str] = {}
         self.is_stopped = False
         self.clock_ahead_ms = 0  # Its wall clock is wrong by so much.

@@ -1,7 +1,6 @@
 """The pages of security: their commands run in order, their settings are configurations."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from millstream.config_sources import load
 from millstream.server.listener_specs import listener_specs
+from millstream.testing.process import HeldPorts
 from tests.support.documents import blocks
 from tests.support.source_tree import ROOT
 
@@ -22,14 +22,9 @@ def page(name: str) -> str:
     return (PAGES / name).read_text(encoding="utf-8")
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 def test_the_commands_of_all_pages_run(tmp_path: Path) -> None:
-    port = str(free_port())
+    ports = HeldPorts()
+    port = str(ports.choose("127.0.0.1"))
     start, connect, *others = blocks(page("five-minutes.md"), "sh")
     script = "set -e\n" + "\n".join(
         [

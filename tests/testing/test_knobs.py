@@ -9,7 +9,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import RunningBroker, run_broker
 from millstream.testing.broker import Mode, Storage
+from millstream.testing.lives import ports_of
 from millstream.testing.lost_acks import AckLoss
+from millstream.testing.process import HeldPorts
 from tests.support.kafka_clients import (
     SECONDS_MAX,
     all_messages,
@@ -41,6 +43,33 @@ def create(broker: RunningBroker, topic: str, **config: str) -> None:
 
 
 # -- pause, kill, restart ------------------------------------------------------------------------
+
+
+def test_no_other_program_gets_the_ports_of_a_broker_that_is_down() -> None:
+    with run_broker(mode="subprocess", storage="disk", http=True) as broker:
+        ports = ports_of(broker._life.config)
+        broker.kill()
+
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((broker.host, port))
+        broker.restart()
+
+        assert ports_of(broker._life.config) == ports
+        AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=SECONDS_MAX)
+
+
+def test_a_held_port_is_free_again_when_nothing_holds_it() -> None:
+    ports = HeldPorts()
+    port = ports.choose("127.0.0.1")
+    ports.hold("127.0.0.1", port)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+
+    del ports
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millstream.config import Config
 from millstream.control.balance import control_voter_count
-from millstream.control.nodes import NodeState
+from millstream.control.nodes import Address, NodeState
 from millstream.engine.cluster.members import split_address
 from millstream.storage.files.disk import DiskFiles
 from millstream.storage.files.membership import read_membership
@@ -103,11 +103,13 @@ class ClusterProcesses:
         """End a node without a goodbye."""
         self._running.discard(number)
         self.nodes[number].kill()
+        self._hold_peer_port(number)
 
     def stop_node(self, number: int) -> None:
         """Stop a node in good order."""
         self._running.discard(number)
         self.nodes[number].stop()
+        self._hold_peer_port(number)
 
     def stop(self) -> None:
         """End all nodes."""
@@ -139,11 +141,20 @@ class ClusterProcesses:
 
     def _place_nodes(self, network: Network) -> None:
         """Tell the network where the nodes listen that have joined."""
-        for number, node in self.nodes.items():
-            path = node.config.data_dir
-            membership = read_membership(DiskFiles(Path(path)), path)
-            if membership is not None:
-                network.place(number, split_address(membership.listen))
+        for number in self.nodes:
+            if (address := self._peer_address(number)) is not None:
+                network.place(number, address)
+
+    def _hold_peer_port(self, number: int) -> None:
+        """Keep other programs from the port of a node that is not running: its peers know it."""
+        if (address := self._peer_address(number)) is not None:
+            self.nodes[number].ports.hold(*address)
+
+    def _peer_address(self, number: int) -> Address | None:
+        """Where a node listens for its peers, once it has joined."""
+        path = self.nodes[number].config.data_dir
+        membership = read_membership(DiskFiles(Path(path)), path)
+        return None if membership is None else split_address(membership.listen)
 
     def _join(self, numbers: Sequence[int]) -> None:
         """Have one process make the data directories of all of them: each would load the same."""
@@ -164,6 +175,8 @@ class ClusterProcesses:
         )
         if joined.returncode:
             raise RuntimeError(f"nodes {numbers} could not join: {joined.stderr.strip()}")
+        for number in numbers:
+            self._hold_peer_port(number)
 
 
 @contextmanager

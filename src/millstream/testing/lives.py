@@ -31,6 +31,11 @@ def with_ports(config: Config, ports: Mapping[str, int]) -> Config:
     )
 
 
+def ports_of(config: Config) -> tuple[int, ...]:
+    """The ports that `with_ports` notes."""
+    return config.port, config.flux_port, config.classic_port, config.http_port
+
+
 class Life(Protocol):
     """A broker that is started, ended and started again; storage and port stay the same."""
 

@@ -7,9 +7,12 @@ reader would fill and stop it.
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,7 +20,13 @@ from pathlib import Path
 from millstream.config import Config
 from millstream.config_sources import ENVIRONMENT_PREFIX
 from millstream.security.secrets import Secret
-from millstream.testing.lives import START_SECONDS_MAX, STOP_SECONDS_MAX, CannotDoThis, with_ports
+from millstream.testing.lives import (
+    START_SECONDS_MAX,
+    STOP_SECONDS_MAX,
+    CannotDoThis,
+    ports_of,
+    with_ports,
+)
 from millstream.testing.lost_acks import LostAcks, What
 
 # For a child whose standard input is a pipe: it ends when its parent ends, however that
@@ -41,6 +50,36 @@ sys.exit(run(path=None, flags={}, verbose=False))
 _READY = "millstream ready "
 
 
+class HeldPorts:
+    """Ports that a broker opens again in its next life: meanwhile no other program gets them.
+
+    A socket that is bound and does not listen is in the way of nothing but the system's choice of
+    free ports. Each is closed with this object.
+    """
+
+    def __init__(self) -> None:
+        self._held: set[tuple[str, int]] = set()
+
+    def hold(self, host: str, port: int) -> None:
+        """Hold a port that nothing listens on. Does nothing to one that is held, or in use."""
+        if port and (host, port) not in self._held:
+            with suppress(OSError):
+                self._bind(host, port)
+
+    def choose(self, host: str) -> int:
+        """A free port, which is held from now on."""
+        return self._bind(host, 0)
+
+    def _bind(self, host: str, port: int) -> int:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+            port = bound.getsockname()[1]
+            weakref.finalize(self, os.close, bound.detach())
+        self._held.add((host, port))
+        return port
+
+
 class Subprocess:
     """A broker with `config`, whose log is appended to the file `log`.
 
@@ -54,6 +93,8 @@ class Subprocess:
         self._log = log
         self._process_group = 0 if is_spared_signals else None
         self._process: subprocess.Popen[str] | None = None
+        self.ports = HeldPorts()
+        self._has_free_ports = config.port == 0
 
     @property
     def host(self) -> str:
@@ -100,6 +141,9 @@ class Subprocess:
         self._process.kill()
         self._process.communicate()
         self._process = None
+        if self._has_free_ports:
+            for port in ports_of(self.config):
+                self.ports.hold(self.host, port)
 
     def pause(self) -> None:
         self._running.send_signal(signal.SIGSTOP)
