@@ -8,14 +8,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from millstream.replication.peering.node_links import QUEUED_BYTES_MAX
-from tests.cluster.processes import NODES, TOPIC, Cluster, History, running_cluster
+from tests.cluster.processes import (
+    NODES,
+    TOPIC,
+    Cluster,
+    History,
+    NodeProcess,
+    running_cluster,
+)
 
 PARTITIONS = 2
 FAULT_S = 2.5  # Longer than an election takes.
+DEADLINE_S = 100.0
 
 Fault = Callable[[Cluster, int, Random], Awaitable[None]]
 
@@ -80,7 +89,8 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def live(directory: Path, faults: list[str], seed: int) -> History:
+async def live(directory: Path, faults: list[str], seed: int, *, records: int) -> None:
+    """Write through all of these faults, and until so many records are acknowledged at least."""
     random = Random(seed)
     history = History(PARTITIONS)
     async with running_cluster(directory, partitions=PARTITIONS) as cluster:
@@ -93,39 +103,58 @@ async def live(directory: Path, faults: list[str], seed: int) -> History:
             await FAULTS[name](cluster, victim or random.choice(NODES), random)
             await asyncio.sleep(random.uniform(0.2, 1.0))
         await cluster_goes_on(history)
+        await acknowledged(history, records)
         history.is_over = True
         await asyncio.gather(*writers)
         await cluster.calm(PARTITIONS)
         await history.check(cluster)
-    return history
 
 
 async def cluster_goes_on(history: History) -> None:
     """Wait for acknowledgements in every partition after the last fault."""
     seen = len(history.acknowledged)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while len({entry[0] for entry in history.acknowledged[seen:]}) < PARTITIONS:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.timeout(240)
+async def acknowledged(history: History, records: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while len(history.acknowledged) < records:
+            await asyncio.sleep(0.01)
+
+
+async def leader_that_answers(
+    cluster: Cluster, answer: dict[str, Any], **request: Any
+) -> NodeProcess:
+    """The leader of partition 0, once it answers the request as it should: on a busy machine
+    another node may lead by the time that it is asked."""
+    last: dict[str, Any] = {}
+    deadline = asyncio.get_running_loop().time() + DEADLINE_S
+    while asyncio.get_running_loop().time() < deadline:
+        leader = await cluster.leader_of(0)
+        if leader is not None:
+            last = await cluster.nodes[leader].ask(topic=TOPIC, partition=0, **request)
+            if last == answer:
+                return cluster.nodes[leader]
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the answer is {last}, not {answer}")
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_nothing_acknowledged_is_lost_when_the_leader_meets(fault: str, tmp_path: Path) -> None:
-    history = asyncio.run(live(tmp_path, [fault, fault], seed=1))
-
-    assert len(history.acknowledged) > 20
+    asyncio.run(live(tmp_path, [fault, fault], seed=1, records=20))
 
 
 @pytest.mark.timeout(400)
 def test_nothing_acknowledged_is_lost_in_a_life_of_mixed_faults(tmp_path: Path) -> None:
     random = Random(7)
     faults = [random.choice(list(FAULTS)) for _ in range(12)]
-    history = asyncio.run(live(tmp_path, faults, seed=7))
-
-    assert len(history.acknowledged) > 100
+    asyncio.run(live(tmp_path, faults, seed=7, records=100))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_node_that_was_away_catches_up_with_many_records(tmp_path: Path) -> None:
     """More than may be queued for it: its fetches wait for room, and its links stay up."""
 
@@ -137,20 +166,19 @@ def test_a_node_that_was_away_catches_up_with_many_records(tmp_path: Path) -> No
                 asyncio.ensure_future(history.write(cluster, partition, Random(partition)))
                 for partition in range(PARTITIONS)
             ]
-            async with asyncio.timeout(100):
-                while len(history.acknowledged) * 200_000 < QUEUED_BYTES_MAX + 2**23:
-                    await asyncio.sleep(0.05)
+            await acknowledged(history, (QUEUED_BYTES_MAX + 2**23) // 200_000)
             history.is_over = True
             await asyncio.gather(*writers)
             await cluster.nodes[3].start()
             await cluster.calm(PARTITIONS)
             await history.check(cluster)
-            assert "lost a peer" not in cluster.nodes[3].log_text()
+            for node in cluster.nodes.values():
+                assert "the peer does not read what it is sent" not in node.log_text()
 
     asyncio.run(main())
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_clocks_that_are_hours_apart_do_no_harm(tmp_path: Path) -> None:
     """No timer and no agreement rests on a wall clock."""
 
@@ -179,23 +207,22 @@ def test_clocks_that_are_hours_apart_do_no_harm(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
     """Its watermark may be old, and it does not say so as if it were current."""
 
     async def main() -> None:
         history = History(PARTITIONS)
         async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
-            leader = await cluster.leader_of(0)
-            assert leader is not None
-            ask = cluster.nodes[leader].ask
-            answer = await ask(do="confirm", topic=TOPIC, partition=0)
-            assert answer == {"is_confirmed": True, "high_watermark": 0}
-            cluster.isolate(leader)
+            confirmed = {"is_confirmed": True, "high_watermark": 0}
+            leader = await leader_that_answers(cluster, confirmed, do="confirm")
+            cluster.isolate(leader.node)
             writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
-            while len(history.acknowledged) < 5:
-                answer = await ask(do="confirm", topic=TOPIC, partition=0)
-                assert answer.get("is_confirmed") is not True or not history.acknowledged
+            async with asyncio.timeout(DEADLINE_S):
+                while len(history.acknowledged) < 5:
+                    known = len(history.acknowledged)
+                    answer = await leader.ask(do="confirm", topic=TOPIC, partition=0)
+                    assert answer.get("is_confirmed") is not True or not known
             history.is_over = True
             await writer
             cluster.heal()
@@ -205,25 +232,24 @@ def test_a_cut_off_leader_confirms_no_read(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_cut_off_leader_answers_no_lookup_and_no_fetch_at_its_end(tmp_path: Path) -> None:
     """What it answers is no less than what clients were told before they asked."""
 
     async def main() -> None:
         history = History(PARTITIONS)
         async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
-            leader = await cluster.leader_of(0)
-            assert leader is not None
-            ask = cluster.nodes[leader].ask
-            assert await ask(do="find", topic=TOPIC, partition=0) == {"offset": 0}
-            cluster.isolate(leader)
+            leader = await leader_that_answers(cluster, {"offset": 0}, do="find")
+            cluster.isolate(leader.node)
             writer = asyncio.ensure_future(history.write(cluster, 0, Random(1)))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(DEADLINE_S):
                 while len(history.acknowledged) < 5:
                     known = len(history.acknowledged)
-                    answer = await ask(do="find", topic=TOPIC, partition=0)
+                    answer = await leader.ask(do="find", topic=TOPIC, partition=0)
                     assert answer.get("offset", known) >= known
-            fetched = await ask(do="fetch", topic=TOPIC, partition=0, offset=0)
+            fetched = await leader.ask(
+                do="fetch", topic=TOPIC, partition=0, offset=0, answer_s_max=DEADLINE_S
+            )
             assert fetched["error"] == "NotLeader"
             history.is_over = True
             await writer
@@ -234,19 +260,17 @@ def test_a_cut_off_leader_answers_no_lookup_and_no_fetch_at_its_end(tmp_path: Pa
     asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_idle_nodes_quiesce_and_wake_for_the_next_record(tmp_path: Path) -> None:
     async def main() -> None:
         history = History(PARTITIONS)
         async with running_cluster(tmp_path, partitions=PARTITIONS) as cluster:
             await cluster.calm(PARTITIONS, is_quiesced=True)
             for node in cluster.nodes.values():
-                state = await node.ask(do="state")
+                state = await node.ask(do="state", answer_s_max=DEADLINE_S)
                 assert state["ticking"] == 0
             writer = asyncio.ensure_future(history.write(cluster, 1, Random(1)))
-            async with asyncio.timeout(20):
-                while len(history.acknowledged) < 5:
-                    await asyncio.sleep(0.01)
+            await acknowledged(history, 5)
             history.is_over = True
             await writer
             await cluster.calm(PARTITIONS)

@@ -140,10 +140,8 @@ def test_a_cluster_that_is_stopped_as_a_whole_passes_nothing_around(
     cluster: ClusterProcesses,
 ) -> None:
     wait_until_in_step(cluster)
-    began = time.monotonic()
     on_every_node(cluster.stop_node)
 
-    assert time.monotonic() - began < DEADLINE_S / 2
     for node in cluster.nodes:
         assert "not everything was handed over" not in cluster.log(node)
     on_every_node(cluster.start_node)
