@@ -5,6 +5,7 @@ are what was measured and a tenth: a change that passes them makes the hot path 
 """
 
 import asyncio
+import re
 import socket
 import struct
 import sys
@@ -28,6 +29,7 @@ from millstream.protocols.flymq.wire.frames import Opcode, encode_request
 from millstream.protocols.flymq.wire.shapes import fields_of
 from millstream.server.service import Service
 from millstream.server.system.real_ports import real_ports
+from millstream.tracing.settings import Tracing
 from tests.support.sockets import receive_exactly
 
 PRODUCE, FETCH = 0, 1
@@ -43,6 +45,9 @@ BESIDE = ("/loop_monitor.py", "/real_ports.py")  # Timers: a slow machine has mo
 CALLS_MAX = {"acks=0": 88, "acks=1": 122, "acks=all": 150, "fetch": 132, "flymq": 130, "flux": 165}
 FLYMQ_HEAD_BYTES = 8
 FLUX_OK = b"+OK\r\n"
+# Of a batch without a context: its append, its search and its draw.
+TRACING_CALLS_MAX = 5
+TRACING = re.compile(r"tracing/|/otlp\.py")
 
 
 def frame(key: int, request: Message) -> bytes:
@@ -117,7 +122,7 @@ class Calls:
             self.counted[f"{name.rpartition('/millstream/')[2]}:{frame.f_code.co_name}"] += 1
 
 
-async def calls_of(directory: Path, kind: str) -> Counter[str]:
+async def calls_of(directory: Path, kind: str, tracing: Tracing | None = None) -> Counter[str]:
     """The calls of `REQUESTS` requests of a kind."""
     config = Config(
         data_dir=str(directory),
@@ -125,6 +130,7 @@ async def calls_of(directory: Path, kind: str) -> Counter[str]:
         flux_port=0,
         durability="write",
         listeners=("kafka", "flymq", "flux"),
+        tracing=tracing or Tracing(),
     )
     service = Service(config, real_ports(config))
     life = asyncio.create_task(service.run())
@@ -166,3 +172,12 @@ def test_a_request_takes_few_python_calls(tmp_path: Path, kind: str) -> None:
     calls = counted.total() / REQUESTS
     most = "\n".join(f"{count / REQUESTS:6.1f} {name}" for name, count in counted.most_common(200))
     assert calls <= CALLS_MAX[kind], f"{calls:.1f} calls for a request:\n{most}"
+
+
+def test_a_batch_that_leaves_no_span_takes_few_more_calls_with_tracing(tmp_path: Path) -> None:
+    tracing = Tracing(endpoint="http://127.0.0.1:9")  # Nothing is sent there: no batch is sampled.
+
+    counted = asyncio.run(calls_of(tmp_path, "acks=1", tracing))
+
+    calls = sum(count for name, count in counted.items() if TRACING.search(name)) / REQUESTS
+    assert 1 <= calls <= TRACING_CALLS_MAX, f"{calls:.1f} calls for a request"

@@ -1,7 +1,8 @@
 """Partitions whose appends and reads leave spans, for nodes with a `tracing.endpoint`.
 
 A class of its own: a node without tracing pays nothing for each request. A batch is searched for
-the bytes of a trace context after it was admitted; the records are never decoded nor changed.
+the bytes of a trace context; the records are never decoded nor changed. One that is compressed is
+unpacked for that after it was admitted.
 """
 
 import asyncio
@@ -56,6 +57,11 @@ class TracedPartitions(Partitions):
         acks: Acks,
         **options: Any,  # As `Partitions.append` has them.
     ) -> asyncio.Future[Appended]:
+        is_searched = len(data) > HEADER_BYTES and not is_compressed(data)
+        # Searched with its header, and before the clocks are read: most batches leave no span.
+        contexts = self._contexts(data) if is_searched else []
+        if contexts is None or session.principal == SYSTEM:
+            return super().append(session, target, data, acks, **options)
         began_ns, began_s = self._tracer.now_ns(), self._metrics.elapsed_s()
         try:
             replica = self._leaders.find_writable(target)
@@ -63,10 +69,9 @@ class TracedPartitions(Partitions):
         except RequestError:  # An append that is held comes again, once the log is open.
             replica, end_offset = None, 0
         appending = super().append(session, target, data, acks, **options)
-        if replica is None or session.principal == SYSTEM:
-            return appending
-        contexts = self._contexts(data)
-        if contexts is None:
+        if not is_searched:  # Only a batch that was admitted is unpacked.
+            contexts = self._contexts(self._unpacked(data))
+        if replica is None or contexts is None:
             return appending
         written_ns = None
         if replica.log.end_offset > end_offset:
@@ -171,18 +176,19 @@ class TracedPartitions(Partitions):
 
     # -- contexts --------------------------------------------------------------------------------
 
-    def _contexts(self, data: Buffer) -> list[TraceContext] | None:
+    def _contexts(self, payload: Buffer | None) -> list[TraceContext] | None:
         """The contexts of a batch that leaves a span, none if it begins a trace; None: no span."""
-        payload = self._records(data)
-        contexts = None if payload is None else sampled_contexts(payload[:SEARCHED_BYTES_MAX])
+        contexts = None
+        if payload is not None:
+            if len(payload) > SEARCHED_BYTES_MAX:
+                payload = memoryview(payload)[:SEARCHED_BYTES_MAX]
+            contexts = sampled_contexts(payload)
         if contexts is None:
             return [] if self._tracer.begins_trace() else None
         return contexts or None
 
-    def _records(self, data: Buffer) -> memoryview | None:
-        """The uncompressed records; None for those that would take the loop for too long."""
-        if not is_compressed(data):  # An admitted batch fills its buffer.
-            return memoryview(data)[HEADER_BYTES:]
+    def _unpacked(self, data: Buffer) -> Buffer | None:
+        """The records of an admitted batch; None where that would take the loop too long."""
         began_s = self._metrics.elapsed_s()
         if began_s < self._unpacks_at_s:
             return None
@@ -193,4 +199,4 @@ class TracedPartitions(Partitions):
         now_s = self._metrics.elapsed_s()
         took_s = min(now_s - began_s, UNPACKING_S_MAX)
         self._unpacks_at_s = now_s + took_s * (1 / UNPACKING_SHARE_MAX - 1)
-        return None if payload is None else memoryview(payload)
+        return payload
