@@ -4,11 +4,13 @@ import http.client
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from millstream.client import connect
 from tests.support.http import HttpClient, HttpNode, http_node
+from tests.support.kafka_clients import until
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,31 @@ def test_a_filter_shows_what_matches_and_how_far_it_looked(ask: HttpClient) -> N
     assert ids(page["items"]) == [7]
     assert page["stopped"] == "end"
     assert page["scanned"]["records"] == 30
+
+
+def test_a_search_tells_what_it_read_and_what_an_index_spared(ask: HttpClient) -> None:
+    settings = {"index.key": "true"}
+    assert ask.post("/v1/topics", {"name": "indexed", "settings": settings}).status == 201
+    for batch in range(4):
+        numbers = range(batch * 500, batch * 500 + 500)
+        records = [
+            {"key": f"k{number}", "value": {"json": "v" * 100}, "partition": 0}
+            for number in numbers
+        ]
+        assert ask.post("/v1/topics/indexed/records", {"records": records}).status == 200
+
+    def scanned(text: str) -> dict[str, int]:
+        page = ask.get(f"/v1/topics/indexed/records?filter={quote(text)}").json
+        assert [record["offset"] for record in page["items"]] == [700]
+        figures: dict[str, int] = page["scanned"]
+        return figures
+
+    whole = scanned("key >= 'k700' and key <= 'k700'")  # A filter that no index serves.
+    log_bytes, skipped_bytes = whole["log_bytes"], whole["skipped_bytes"]
+    until(lambda: scanned("key == 'k700'")["skipped_bytes"] > log_bytes / 2, "the index")
+
+    assert (log_bytes > 4 * 500 * 100, skipped_bytes) == (True, 0)
+    assert 500 * 100 < scanned("key == 'k700'")["log_bytes"] < log_bytes / 2
 
 
 def test_places_are_offsets_times_and_words(ask: HttpClient) -> None:

@@ -13,11 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructType
 
+from millstream.client import connect
 from millstream.kafka_client.cluster import Cluster
 from millstream.spark.datasource import MillstreamSource
 from millstream.spark.versions import PUSHED_FILTERS
 from tests.spark.topics import Topics
 from tests.support.broker_process import BrokerProcess
+from tests.support.kafka_clients import until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 RECORDS = 4_000  # In each of two partitions.
@@ -156,3 +158,32 @@ def test_options_that_narrow_a_read_fetch_a_fraction_of_the_bytes(
     assert shares["partition"][1] == pytest.approx(0.5, abs=0.05)
     for name in ("offset", "timestamp", "key", "header", "json"):
         assert shares[name][1] < 0.15, name
+
+
+@pytest.mark.slow
+def test_a_filter_of_an_indexed_key_has_the_broker_read_a_fraction_of_the_log(
+    broker: BrokerProcess, topics: Topics, topic: str
+) -> None:
+    topics.create(topic, retention_ms=-1, index_key="true")
+    for tenth in range(10):
+        topics.send(topic, ["x" * 100] * (RECORDS // 10), key=b"k%d" % tenth)
+    options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
+    where = "key == 'k3'"
+
+    def rows() -> int:
+        reader = MillstreamSource({**options, "brokerFilter": where}).reader(COLUMNS)
+        parts = reader.partitions()
+        return sum(batch.num_rows for part in parts for batch in reader.read(part))
+
+    with connect(broker.address) as client:
+
+        def is_spared() -> bool:
+            """Whether the index spared most of the log in one more read."""
+            before = client.filter_figures(topic, where)
+            assert rows() == RECORDS // 10
+            after = client.filter_figures(topic, where)
+            read_bytes = after.read_bytes - before.read_bytes
+            skipped_bytes = after.skipped_bytes - before.skipped_bytes
+            return 0 < 3 * read_bytes < skipped_bytes
+
+        until(is_spared, "the index of the key")

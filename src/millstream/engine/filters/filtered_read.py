@@ -159,6 +159,8 @@ class FilteredRead:
         self.filtered = 0
         self.read_bytes = 0  # Of the log, since the last count in the metrics.
         self.skipped_bytes = 0  # The same for what was passed over by an index; an estimate.
+        self._read_bytes = 0  # The same two since the request came.
+        self._skipped_bytes = 0
         self._want = want
         self._read_filter = read_filter
         self._left = share.bytes_max
@@ -217,6 +219,7 @@ class FilteredRead:
                 if part.records is None:
                     return
                 self.read_bytes += part.records.size
+                self._read_bytes += part.records.size
                 self._note_aborted(part.aborted)
                 await self._filter_chunk(part.records, now_ms, turn)
         except StorageError as problem:
@@ -244,7 +247,9 @@ class FilteredRead:
                 is_first = self._offset == self._want.offset
                 if is_first and read(self._want, 0, False, True).diverging is not None:
                     return False
-                self.skipped_bytes += finder.size_between(self._offset, target)
+                skipped = finder.size_between(self._offset, target)
+                self.skipped_bytes += skipped
+                self._skipped_bytes += skipped
                 self._offset = target
             if target < candidates.end_offset:
                 self._reads_one = following - target > NEAR_OFFSETS
@@ -275,7 +280,12 @@ class FilteredRead:
         if not chunks:
             return ahead._replace(records=None)
         batches = FilteredBatches(
-            b"".join(chunks), self.passed_bytes, self._want.offset, self._offset
+            b"".join(chunks),
+            self.passed_bytes,
+            self._want.offset,
+            self._offset,
+            self._read_bytes,
+            self._skipped_bytes,
         )
         return ahead._replace(records=batches, aborted=tuple(self._aborted))
 

@@ -41,6 +41,8 @@ class FilteredBatches(NamedTuple):
     passed_bytes: int  # Without the skip marker at the end.
     base_offset: Offset
     end_offset: Offset  # Where reading goes on.
+    read_bytes: int  # Of the log, for this range.
+    skipped_bytes: int = 0  # Of the log, passed over by an index; an estimate.
 
     @property
     def size(self) -> int:

@@ -405,7 +405,10 @@ def _slice(want: Want, part: _Part) -> Slice:
         return Slice(want.target, error=decode_problem(part.problem))
     records = None
     if part.data is not None:
-        records = FilteredBatches(part.data, part.gained_bytes, part.base_offset, part.end_offset)
+        # What the other node read for it stays there, in its metrics.
+        records = FilteredBatches(
+            part.data, part.gained_bytes, part.base_offset, part.end_offset, len(part.data)
+        )
     return Slice(
         want.target,
         records,

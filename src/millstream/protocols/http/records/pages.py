@@ -45,6 +45,8 @@ class RecordsPage(TopicParams, frozen=True, kw_only=True):
 class Scanned(msgspec.Struct, frozen=True, kw_only=True):
     records: int  # Offsets that were looked at.
     bytes: int  # Of batches that the search had to send back.
+    log_bytes: int  # Of the log that were read, also of batches that did not match.
+    skipped_bytes: int  # Of the log that an index of keys or headers spared; an estimate.
     until: str | None  # The time of the last record that was looked at.
 
 
@@ -118,6 +120,8 @@ class _Search:
         self._items: list[tuple[int, Record]] = []
         self._scanned_records = 0
         self._scanned_bytes = 0
+        self._log_bytes = 0
+        self._skipped_bytes = 0
         self._until_ms: int | None = None
         self._stopped: Literal["limit", "end", "time", "bytes"] = "end"
 
@@ -191,6 +195,8 @@ class _Search:
             scanned=Scanned(
                 records=self._scanned_records,
                 bytes=self._scanned_bytes,
+                log_bytes=self._log_bytes,
+                skipped_bytes=self._skipped_bytes,
                 until=None if self._until_ms is None else iso_time(max(0, self._until_ms)),
             ),
             stopped=self._stopped,
@@ -258,6 +264,8 @@ class _Search:
             following = end  # Nothing more is there: a window may end behind the log.
         self._scanned_records += following - start
         self._scanned_bytes += chunk.read_bytes
+        self._log_bytes += chunk.log_bytes
+        self._skipped_bytes += chunk.skipped_bytes
         self._bytes_left -= chunk.read_bytes
         if records:
             self._until_ms = records[-1].timestamp

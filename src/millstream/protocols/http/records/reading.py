@@ -17,7 +17,14 @@ from millstream.codec.records import (
     verify_and_unpack_small,
 )
 from millstream.engine.filters.filter import Filter
-from millstream.engine.partitions.slices import AtTime, Earliest, Latest, Slice, Want
+from millstream.engine.partitions.slices import (
+    AtTime,
+    Earliest,
+    FilteredBatches,
+    Latest,
+    Slice,
+    Want,
+)
 from millstream.errors import CorruptBatch, InvalidBatch
 from millstream.model import Isolation, Offset, Session, TopicPartition
 from millstream.protocols.http.context import Services
@@ -31,6 +38,8 @@ class Chunk(NamedTuple):
     next_offset: Offset
     end_offset: Offset  # What a reader may see, exclusive.
     read_bytes: int
+    log_bytes: int = 0  # Read for it, also of batches that did not pass.
+    skipped_bytes: int = 0  # Of the log, passed over by an index.
 
 
 async def read_chunk(
@@ -71,7 +80,10 @@ async def decode_slice(services: Services, part: Slice, offset: Offset) -> Chunk
             aborted.ended(header.producer_id)
         at += header.size
     visible = [record for record in records if record.offset >= offset]
-    return Chunk(visible, part.records.end_offset, end, len(data))
+    read_bytes, skipped_bytes = len(data), 0
+    if isinstance(part.records, FilteredBatches):
+        read_bytes, skipped_bytes = part.records.read_bytes, part.records.skipped_bytes
+    return Chunk(visible, part.records.end_offset, end, len(data), read_bytes, skipped_bytes)
 
 
 async def _decode(services: Services, data: bytes, at: int, size: int) -> list[Record]:
