@@ -54,6 +54,7 @@ def test_without_a_terminal_it_ends_by_itself(tmp_path: Path) -> None:
     assert lines[2].startswith("group billing read 300 orders: ")
     assert "killing the broker with -9 ..." in lines
     assert "found orders 300; group billing has lag 0" in lines
+    assert any(line.startswith("and refused a wrong password: ") for line in lines)
     assert lines[-2].startswith("every order is there, each exactly once; ")
     assert_nothing_is_left(tmp_path, result.stdout)
 
@@ -71,6 +72,7 @@ def test_programs_read_a_line_of_json_for_each_step(tmp_path: Path) -> None:
         "killed",
         "broker_up",
         "found_again",
+        "secured",
         "tour_done",
         "ended",
     ]

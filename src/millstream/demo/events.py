@@ -79,6 +79,13 @@ class FoundAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class Secured:
+    """An order went through a secure broker, and a wrong password was refused."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TourDone:
     seconds: float
 
@@ -136,6 +143,7 @@ Event = (
     | Results
     | Killed
     | FoundAgain
+    | Secured
     | TourDone
     | GoesOn
     | Figures

@@ -1,4 +1,5 @@
-"""The tour: starts a broker, sends orders, runs Spark, kills the broker, counts every record again.
+"""The tour: starts a broker, sends orders, runs Spark, kills the broker, counts every record again,
+and shows a secure broker.
 
 Owns the order of the steps and the lives of all parts: when `run` ends, for whatever reason, the
 broker and the pipeline are stopped and all temporary files are removed.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from millstream.client import Client, Message, connect
 from millstream.config import DEFAULT_LISTENERS, Config, Timing
-from millstream.demo import events, orders
+from millstream.demo import events, orders, secure
 from millstream.demo.failures import DemoFailed
 from millstream.demo.live import GROUP, go_on
 from millstream.demo.pipeline import running, what_spark_lacks
@@ -94,6 +95,8 @@ class _Tour:
             yield up
             with connect(up.address) as client:
                 yield self._find_again(client)
+                self._check()
+                yield secure.show()
                 yield events.TourDone(time.perf_counter() - self._started)
                 if not self._plan.is_once:
                     yield from self._go_on(client)

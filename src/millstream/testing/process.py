@@ -47,6 +47,7 @@ import sys
 from millstream.cli.serving import run
 sys.exit(run(path=None, flags={}, verbose=False))
 """
+_SERVE_SECURE = _SERVE.replace("verbose=False", "verbose=False, is_secure=True")
 _READY = "millstream ready "
 
 
@@ -84,12 +85,14 @@ class Subprocess:
     """A broker with `config`, whose log is appended to the file `log`.
 
     With `is_spared_signals` it does not hear the Ctrl-C that its starter hears, which then ends it
-    when the time has come.
+    when the time has come. `is_secure` is `millstream serve --secure`.
     """
 
-    def __init__(self, config: Config, log: Path, *, is_spared_signals: bool = False) -> None:
+    def __init__(
+        self, config: Config, log: Path, *, is_spared_signals: bool = False, is_secure: bool = False
+    ) -> None:
         self.config = config
-        self.program = _SERVE  # What the process runs.
+        self.program = _SERVE_SECURE if is_secure else _SERVE  # What the process runs.
         self._log = log
         self._process_group = 0 if is_spared_signals else None
         self._process: subprocess.Popen[str] | None = None

@@ -105,6 +105,13 @@ def _found_again(event: events.FoundAgain) -> str:
     return f"found {counts}; group {event.group} has lag {event.group_lag:,}"
 
 
+def _secured(event: events.Secured) -> str:
+    return (
+        f"\na second broker with `serve --secure` took an order over TLS with a login, has it "
+        f"encrypted on its disk\nand refused a wrong password: {event.seconds:.1f} s"
+    )
+
+
 def program() -> str:
     """The command that a person can type here: `.venv/bin/millstream` where no PATH leads to it."""
     installed = Path(sys.executable).parent / "millstream"
@@ -155,6 +162,7 @@ _TEXTS: dict[type[events.Event], Callable[[Any], str]] = {
     events.Results: _results,
     events.Killed: lambda event: "\nkilling the broker with -9 ...",
     events.FoundAgain: _found_again,
+    events.Secured: _secured,
     events.TourDone: lambda event: (
         f"every order is there, each exactly once; all of it took {event.seconds:.0f} s"
     ),
