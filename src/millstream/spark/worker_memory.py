@@ -7,14 +7,20 @@ Spark, Arrow and numpy are 60,000 objects that never go away, and a collection l
 
 import gc
 import os
-from functools import cache
+import sys
+
+_counts = {"modules": 0}  # At the last exemption.
 
 
-@cache
 def exempt_modules() -> None:
-    """Exempt all objects that exist now from collections, once, in a worker that is used again.
+    """Exempt all objects that exist now from collections, in a worker that is used again.
 
-    Called when Spark first asks for work, after the imports.
+    Called whenever Spark asks for work. Does so again only after further imports: Spark imports
+    some modules behind this call, and a worker that has read may have to write next.
     """
-    if os.environ.get("SPARK_REUSE_WORKER"):  # Set by Spark, and read by its daemon.
+    if not os.environ.get("SPARK_REUSE_WORKER"):  # Set by Spark, and read by its daemon.
+        return
+    count = len(sys.modules)
+    if count != _counts["modules"]:
+        _counts["modules"] = count
         gc.freeze()
