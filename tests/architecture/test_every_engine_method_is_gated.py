@@ -258,6 +258,7 @@ def arguments_of(topic: Topic) -> dict[str, Call]:
         "cluster.check_move": ((topic, 0, (1,)), {}),
         "cluster.move": ((topic, {0: (1,)}), {}),
         "cluster.elect": ((topic, 0), {}),
+        "cluster.plan_rebalance": ((), {"count_max": 1}),
         "cluster.moves": ((), {}),
         "cluster.invite_here": (("localhost",), {}),
         "cluster.invitations": ((), {}),

@@ -331,6 +331,27 @@ def test_records_are_checked_against_their_schema_on_every_node(cluster: Cluster
         assert item["items"][0]["value"]["json"] == {"n": 1}
 
 
+def test_http_moves_leaders_and_plans_a_rebalance(cluster: ClusterProcesses) -> None:
+    create(cluster, "led")
+    http = by_http(cluster)[0]
+
+    def leads_all(node: int) -> bool:
+        asked = {"topic": "led", "node": node}
+        insist_on(http, "POST", "/v1/leaders:transfer", asked)
+        listed = insist_on(http, "GET", "/v1/topics/led/partitions").json["items"]
+        return [item["leader"] for item in listed] == [node] * 3
+
+    for node in NODES:
+        insist(partial(leads_all, node))
+    plan = insist_on(http, "POST", "/v1/cluster:rebalance").json
+    unknown = http("POST", "/v1/leaders:transfer", {"topic": "nowhere"})
+
+    assert plan["dry_run"] is True
+    assert all(len(set(item["replicas"])) == 3 for item in plan["items"])
+    assert unknown.status == 404
+    assert insist_on(http, "POST", "/v1/cluster:rebalance", {"dry_run": False}).status == 202
+
+
 def test_classic_publishes_and_subscribes_on_every_node(cluster: ClusterProcesses) -> None:
     create(cluster, "letters")
     for number in NODES:

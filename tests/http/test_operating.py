@@ -39,6 +39,17 @@ def test_a_single_node_moves_nothing(ask: HttpClient, path: str) -> None:
     assert (answer.status, answer.json["error"]) == (409, "single_node")
 
 
+def test_the_cluster_s_level_is_shown_and_one_that_no_node_knows_is_refused(
+    ask: HttpClient,
+) -> None:
+    shown = ask.post("/v1/cluster:upgrade", {"dry_run": True}).json
+    refused = ask.post("/v1/cluster:upgrade", {"level": 30_000})
+
+    assert shown["level"] == shown["level_before"]
+    assert refused.status in {409, 422}, refused.text
+    assert ask.post("/v1/cluster:upgrade").json["level"] == shown["level"]
+
+
 def test_moves_that_cannot_be_are_refused(ask: HttpClient) -> None:
     ask.post("/v1/topics", {"name": "settled", "partitions": 1})
 

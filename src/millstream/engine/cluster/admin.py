@@ -5,9 +5,12 @@ from collections.abc import Mapping
 import msgspec
 
 from millstream.control.assignments import Assignment
+from millstream.control.balance import candidates
 from millstream.control.catalog import Topic
 from millstream.control.commands import ChangeNode, FinalizeLevel, MoveReplicas, Replicas
+from millstream.control.moves import Relocation, rebalancing
 from millstream.control.nodes import Address, Invitation, Node, NodeState
+from millstream.cooperative import one_by_one
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.members import Members, NodeView
 from millstream.engine.cluster.upgrading import Features
@@ -171,12 +174,30 @@ class ClusterAdmin:
         command = MoveReplicas(name=name, topic_id=topic.topic_id, targets=dict(targets))
         return await self._controller.propose(session, command)
 
-    async def elect(self, session: Session, name: str, partition: int) -> None:
-        """Have the first of a partition's replicas lead it; raise why it does not."""
+    async def plan_rebalance(self, session: Session, *, count_max: int) -> list[Relocation]:
+        """Where partitions would lie if all nodes held about as many; nothing is moved.
+
+        Nodes that are drained or cannot be reached are left alone.
+        """
+        self._gate.admit(session, Operation.ALTER, CLUSTER)
+        state = self._controller.state
+        places = [
+            place
+            for place in candidates(state.nodes, ())
+            if self._members.is_available(place.node_id)
+        ]
+        return await one_by_one(rebalancing(state.catalog, places, count_max=count_max))
+
+    async def elect(
+        self, session: Session, name: str, partition: int, node: NodeId | None = None
+    ) -> None:
+        """Have a node lead a partition, the first of its replicas if none is named; raise why it
+        does not."""
         self._gate.admit(session, Operation.ALTER, CLUSTER)
         topic = self._controller.state.catalog.find(name)
         log_id = topic.log(partition)
-        await self._preferring.elect(log_id, topic.placement[partition][0])
+        preferred = topic.placement[partition][0]
+        await self._preferring.elect(log_id, preferred if node is None else node)
 
     def moves(self, session: Session) -> list[tuple[Topic, int, Assignment]]:
         """The partitions that move, in the order of their topics."""

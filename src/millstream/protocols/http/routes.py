@@ -26,7 +26,7 @@ V1 = Api(
     nouns={
         "acls": _ADMIN + "acls",
         "audit": _ADMIN + "audit",
-        "cluster": _OPERATE + "cluster",
+        "cluster": _http("operate.cluster", "operate.balance"),
         "config": _OPERATE + "node",
         "connections": _OPERATE + "node",
         "dead-letters": _OPERATE + "dead_letters",
@@ -37,7 +37,7 @@ V1 = Api(
         "filters": _OPERATE + "pipelines",
         "groups": _http("admin.groups", "admin.resets"),
         "jobs": _OPERATE + "jobs",
-        "leaders": _OPERATE + "cluster",
+        "leaders": _OPERATE + "balance",
         "metadata": "millstream.protocols.http.registry.routes",
         "nodes": _http("operate.cluster", "operate.moves"),
         "openapi.json": "millstream.protocols.http.operate.openapi",

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -178,19 +178,6 @@ async def undrain(call: Call, params: NodeParams) -> NodeView:
     return await _change(call, params, NodeState.ACTIVE)
 
 
-# Any: whatever a client sends; nothing of it is carried out.
-def refuse(call: Call, params: Params, body: Any = None) -> None:
-    call.services.topics.admit_to_cluster(call.session, Operation.ALTER)
-    if call.services.cluster.is_alone(call.session):
-        raise single_node()
-    raise HttpProblem(
-        HTTPStatus.CONFLICT,
-        "not_automatic",
-        "nothing was done: replicas are moved with POST /v1/reassignments, and a node that is "
-        "drained hands over what it leads",
-    )
-
-
 def known_nodes(call: Call) -> list[NodeView]:
     """All nodes, without the figures of the others: asks none of them."""
     views = call.services.cluster.known(call.session, call.session.listener, _UNKNOWN)
@@ -286,12 +273,6 @@ def _of_node(path: str, handler: Handler, summary: str) -> Route:
     )
 
 
-def _refused(method: str, path: str, summary: str) -> Route:
-    return Route(
-        method=method, path=path, handler=refuse, summary=summary, rights=(*_ALTER, *_DESCRIBE)
-    )
-
-
 ROUTES = (
     Route(
         method="GET",
@@ -327,8 +308,6 @@ ROUTES = (
         reply=NodeView,
         rights=_DESCRIBE,
     ),
-    _refused("POST", "/v1/cluster:rebalance", "Spread partitions anew over the nodes"),
-    _refused("POST", "/v1/cluster:upgrade", "Take a new version's features into use"),
     Route(
         method="GET",
         path="/v1/cluster/invitations",
@@ -355,7 +334,6 @@ ROUTES = (
         params=InvitationParams,
         rights=_ALTER,
     ),
-    _refused("POST", "/v1/leaders:transfer", "Move leaders to other nodes"),
     _of_node("/v1/nodes/{node}:drain", drain, "Move leaders away from a node"),
     _of_node("/v1/nodes/{node}:undrain", undrain, "Let a node lead again"),
 )
