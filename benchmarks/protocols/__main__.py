@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.kafka.install import Unavailable, nats_environment
-from benchmarks.protocols.run import QUICK, Plan, Run
+from benchmarks.protocols.run import PARTS, QUICK, Plan, Run
 from benchmarks.protocols.tables import publish
 
 
@@ -18,8 +18,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.protocols")
     parser.add_argument("--quick", action="store_true", help="one round of tiny runs, to develop")
     parser.add_argument("--rounds", type=int, help="rounds of each cell")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
     arguments = parser.parse_args()
-    plan = QUICK if arguments.quick else Plan()
+    plan = replace(QUICK if arguments.quick else Plan(), parts=tuple(arguments.only))
     if arguments.rounds:
         plan = replace(plan, rounds=arguments.rounds)
     try:
@@ -38,6 +39,8 @@ def main() -> None:
         shutil.rmtree(root)
     circumstances["duration"] = f"{(time.monotonic() - started) / 60:.1f} min"
     part = "protocols-quick" if arguments.quick else "protocols"
+    if plan.parts != PARTS:  # The results of a whole run stay.
+        part = "-".join([part, *plan.parts])
     command = " ".join(["python -m benchmarks.protocols", *sys.argv[1:]])
     publish(run, command=command, part=part, circumstances=circumstances)
 

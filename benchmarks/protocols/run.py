@@ -55,17 +55,22 @@ DEFAULT_DURABILITY: Durability = "sync"
 
 Trial = Callable[[Side, str], dict[str, float]]
 
+PUBLISHING, WAITING, DELAYS = "publish", "one-by-one", "delays"
+FAN_OUT, FILTERS = "fan-out", "filters"
+PARTS = (PUBLISHING, WAITING, DELAYS, FAN_OUT, FILTERS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How much is measured; the defaults take seven minutes on two cores."""
 
+    parts: tuple[str, ...] = PARTS
     rounds: int = 3
     publish_count: int = 300_000
     # It syncs each record on its own, which takes a good part of a millisecond.
     jetstream_sync_count: int = 1_000
-    deliveries: int = 50_000
-    core_nats_factor: int = 6  # So many times the deliveries, or it would be over at once.
+    deliveries: int = 300_000
+    core_nats_factor: int = 2  # So many times the deliveries, or it would be over at once.
     one_by_one_count: int = 4_000
     deferred_count: int = 100_000
     deferred_spread_s: float = 20.0
@@ -99,13 +104,18 @@ class Run:
         for durability in DURABILITIES:
             with ExitStack() as stack:
                 sides = self._sides(stack, durability)
-                self._publish(sides, durability)
-                self._one_by_one(sides, durability)
-                ours = sides[0]
-                self._defer(ours, durability)
+                ours, parts = sides[0], self.plan.parts
+                if PUBLISHING in parts:
+                    self._publish(sides, durability)
+                if WAITING in parts:
+                    self._one_by_one(sides, durability)
+                if DELAYS in parts:
+                    self._defer(ours, durability)
                 if durability == DEFAULT_DURABILITY:
-                    self._fan_out(stack, sides)
-                    self._read_filtered(ours)
+                    if FAN_OUT in parts:
+                        self._fan_out(stack, sides)
+                    if FILTERS in parts:
+                        self._read_filtered(ours)
 
     def _sides(self, stack: ExitStack, durability: Durability) -> list[Side]:
         """Ours first."""

@@ -12,11 +12,16 @@ from benchmarks.protocols.run import (
     CORE_NATS,
     DEFAULT_DURABILITY,
     DEFERRED,
+    DELAYS,
     DISK,
+    FAN_OUT,
     FILTERED_BYTES,
+    FILTERS,
     ONE_BY_ONE,
     PINNED,
+    PUBLISHING,
     SIZES,
+    WAITING,
     WITH_ACKS,
     WITHOUT_ACKS,
     Plan,
@@ -55,14 +60,16 @@ def render(run: Run, *, command: str, facts: Mapping[str, str]) -> str:
     if run.failures:
         lines += ["", "## Trials that failed, and gave no figure", ""]
         lines += [f"- {failure}" for failure in run.failures]
-    for title, rows in (
-        ("Publishing: pipelined, acknowledged, stored", _publishing(run.samples)),
-        ("Publishing: one client that waits for every answer", _one_by_one(run.samples)),
-        (f"Fan-out, Millstream stored as well ({DEFAULT_DURABILITY})", _fan_out(run.samples)),
-        ("Delayed records", _deferred(run)),
-        (f"Filtered reading, {run.plan.filtered_count:,} records", _filtered(run.samples)),
+    stored, filtered = DEFAULT_DURABILITY, f"{run.plan.filtered_count:,} records"
+    for part, title, rows in (
+        (PUBLISHING, "Publishing: pipelined, acknowledged, stored", _publishing(run.samples)),
+        (WAITING, "Publishing: one client that waits for every answer", _one_by_one(run.samples)),
+        (FAN_OUT, f"Fan-out, Millstream stored as well ({stored})", _fan_out(run.samples)),
+        (DELAYS, "Delayed records", _deferred(run)),
+        (FILTERS, f"Filtered reading, {filtered}", _filtered(run.samples)),
     ):
-        lines += ["", f"## {title}", "", *rows]
+        if part in run.plan.parts:
+            lines += ["", f"## {title}", "", *rows]
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,7 @@ from benchmarks.protocols.client import LEAD_S_MIN, Task, lateness, lead
 from benchmarks.protocols.run import (
     CORE_NATS,
     DEFERRED,
+    FAN_OUT,
     PINNED,
     WITH_ACKS,
     WITHOUT_ACKS,
@@ -39,6 +40,14 @@ def line(text: str, start: str) -> str:
 
 def task(count: int) -> Task:
     return Task(host="h", port=1, dialect="flux", topic="t", size=16, count=count)
+
+
+def test_a_part_that_was_not_measured_has_no_table() -> None:
+    run = Run(plan=Plan(parts=(FAN_OUT,)), nats=None, root=Path())
+
+    titles = [row for row in render(run, command="c", facts={}).splitlines() if row[:3] == "## "]
+
+    assert titles == ["## Fan-out, Millstream stored as well (sync)"]
 
 
 def test_a_task_survives_the_way_to_the_client() -> None:
