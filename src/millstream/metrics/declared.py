@@ -139,6 +139,11 @@ DAMAGED_RANGES = Metric(
     Kind.COUNTER,
     "Ranges of records that were not what was written when they were read back.",
 )
+REPAIRED_RANGES = Metric(
+    "millstream_repaired_ranges_total",
+    Kind.COUNTER,
+    "Ranges of damaged records that were copied anew from another replica.",
+)
 SCRUBBED_BYTES = Metric(
     "millstream_scrubbed_bytes_total", Kind.COUNTER, "Bytes read again to find damage."
 )

@@ -1,4 +1,4 @@
-"""Gives up damaged records of one replica, on an operator's request, while the log is in use.
+"""Replaces damaged records of one replica by those of another one, or gives them up on request.
 
 Owns the order of steps: find the damage, seal its segment, rewrite it on a thread, put it in place,
 wait until that is durable. The rewriting is `storage.repair`'s.
@@ -7,15 +7,24 @@ wait until that is durable. The rewriting is `storage.repair`'s.
 import logging
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
-from millstream.errors import InvalidRequest, Overloaded, StorageError, StorageUnavailable
+from millstream.codec.batch import Header, verify_batches
+from millstream.errors import (
+    CorruptBatch,
+    InvalidBatch,
+    InvalidRequest,
+    Overloaded,
+    StorageError,
+    StorageUnavailable,
+)
 from millstream.model import CONTROL_LOG, LogId, Offset
 from millstream.names import CONTROL_LOG_NAME
 from millstream.ports import Files, Ports
 from millstream.replication.group_commit import GroupCommit
 from millstream.replication.opening import log_directory
 from millstream.replication.replica import Replica
-from millstream.storage.log.repair import Repair, Skipped, damage_at, read_skipped
+from millstream.storage.log.repair import Repair, Skipped, Sound, damage_at, read_skipped
 from millstream.storage.log.segment import Segment
 from millstream.storage.log.verifying import BadRange
 
@@ -65,6 +74,67 @@ async def skip_damage(
             f"offset {offset} is not in the log, which has {log.start_offset} to "
             f"{log.end_offset - 1}"
         )
+    skipped = await _rewrite(replica, offset, None, commits, ports)
+    _log.warning(
+        "gave up damaged records log=%s offsets=%d..%d file=%s position=%d bytes=%d kept_in=%s",
+        replica.id,
+        skipped.base_offset,
+        skipped.end_offset - 1,
+        skipped.file,
+        skipped.position,
+        skipped.size,
+        skipped.kept_in,
+    )
+    return skipped
+
+
+async def replace_damage(
+    replica: Replica, bad: BadRange, data: bytes, *, commits: GroupCommit, ports: Ports
+) -> None:
+    """Put sound batches of another replica in the place of damage; `InvalidRequest` if they are
+    not those that were there."""
+    headers = await ports.threads.run(partial(_verified, data, bad))
+    for header in headers:
+        epoch = replica.consensus_log.epoch_at(header.base_offset)
+        if header.epoch != epoch:
+            raise InvalidRequest(
+                f"the batch at offset {header.base_offset} is of epoch {header.epoch}, and here "
+                f"of epoch {epoch}"
+            )
+    sealer = replica.log.sealer
+    sound: Sound = ([data], headers)
+    await _rewrite(
+        replica,
+        bad.base_offset,
+        sound if sealer is None else sealer.seal(*sound),
+        commits,
+        ports,
+    )
+
+
+def _verified(data: bytes, bad: BadRange) -> list[Header]:
+    """The headers of batches that fill the place of the damage. Blocks."""
+    try:
+        headers = verify_batches(data)
+    except (CorruptBatch, InvalidBatch) as problem:
+        raise InvalidRequest(f"another replica sent a damaged batch: {problem}") from None
+    offset = bad.base_offset
+    for header in headers:
+        if header.base_offset < offset:
+            break
+        offset = header.end_offset
+    if not headers or offset != bad.end_offset or headers[-1].end_offset != offset:
+        raise InvalidRequest(
+            f"the other replica has other batches from {bad.base_offset} to {bad.end_offset - 1}"
+        )
+    return headers
+
+
+async def _rewrite(
+    replica: Replica, offset: Offset, sound: Sound | None, commits: GroupCommit, ports: Ports
+) -> Skipped:
+    """Replace the segment that has the damage at `offset`; return when that is durable."""
+    log = replica.log
     try:
         segment = await _sealed_segment(replica, offset, commits, ports)
         bad = damage_at(segment.damage, offset)
@@ -77,6 +147,7 @@ async def skip_damage(
             epoch=replica.consensus_log.epoch_at(bad.base_offset) or 0,
             now_ms=ports.clock.now_ms(),
             interval_bytes=log.settings.index_interval_bytes,
+            sound=sound,
         )
         new = await ports.threads.run(repair.run)
         await ports.threads.run(log.begin_replace([segment]))
@@ -85,18 +156,7 @@ async def skip_damage(
         await commits.synced(replica)
     except (OSError, StorageError) as problem:
         raise StorageUnavailable(str(problem)) from problem
-    skipped = repair.skipped
-    _log.warning(
-        "gave up damaged records log=%s offsets=%d..%d file=%s position=%d bytes=%d kept_in=%s",
-        replica.id,
-        skipped.base_offset,
-        skipped.end_offset - 1,
-        skipped.file,
-        skipped.position,
-        skipped.size,
-        skipped.kept_in,
-    )
-    return skipped
+    return repair.skipped
 
 
 async def _sealed_segment(

@@ -27,6 +27,7 @@ from millstream.engine.assembly import Engine, Foundation, build_engine
 from millstream.engine.checkpoints.checkpoint import remove_old_checkpoint
 from millstream.engine.cluster.active_controller import ActiveController
 from millstream.engine.cluster.admin import ClusterAdmin
+from millstream.engine.cluster.copying import Copying
 from millstream.engine.cluster.draining import Draining
 from millstream.engine.cluster.leaders import LeaderNews
 from millstream.engine.cluster.members import Members
@@ -222,6 +223,7 @@ class Node:
         self._draining = Draining(self.members, hub, ports.links, peers)
         known = (self.members, self._controller, hub, self.config, peers, ports.links)
         self._active_controller = ActiveController(*known, draining=self._draining)
+        self._copying = Copying(self.members, hub, ports, peers, self.metrics)
         self.cluster = ClusterAdmin(
             foundation.gate, self._controller, self.members, self._active_controller
         )
@@ -287,6 +289,7 @@ class Node:
                         *map(self._with_open_logs, self._engine.workers()),
                         self.faults.run(),
                         self._with_open_logs(self._active_controller.run),
+                        self._with_open_logs(self._copying.run),
                         *([self.authentication.run()] if self._has_logins else []),
                     )
                 ]

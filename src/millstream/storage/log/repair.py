@@ -1,9 +1,10 @@
-"""Rewrites a segment without its damaged records, by order of an operator, crash-safe.
+"""Rewrites a segment without its damaged records, crash-safe.
 
-Owns the rewriting and its durable record. The damaged bytes are kept in a file of their own, and a
-line in the file `skipped` of the log has their offsets, the time, and their position. A control
-batch takes their offsets, which every Kafka client skips. Runs on another thread; `Log.replace`
-swaps the result in.
+Owns the rewriting and its durable record. Sound batches of another replica take the place of the
+damage; or an operator gives the records up. Then the damaged bytes are kept in a file of their own,
+a line in the file `skipped` of the log has their offsets, the time, and their position, and a
+control batch takes their offsets, which every Kafka client skips. Runs on another thread;
+`Log.replace` swaps the result in.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from fastcrc import crc32
 from millstream.codec.batch import HEADER_BYTES, Header, read_header, seal
 from millstream.codec.markers import ControlKind, encode_marker
 from millstream.errors import DamagedLog, storage_error
-from millstream.model import Offset
+from millstream.model import Buffer, Offset
 from millstream.ports import Files
 from millstream.storage.compaction.replacement import Replacement
 from millstream.storage.files.replacing import try_replace_file
@@ -26,6 +27,9 @@ SKIPPED_MAX = 10_000  # Lines remembered of one log, newest last.
 COPIED_BYTES = 2**20
 
 _CRC_DIGITS = 8
+
+# Stored batches and their headers.
+Sound = tuple[Sequence[Buffer], Sequence[Header]]
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,9 @@ class Repair:
         epoch: int,
         now_ms: int,
         interval_bytes: int,
+        sound: Sound | None = None,
     ) -> None:
+        """`sound` takes the place of the damage, as it is stored; None: it is given up."""
         assert bad in segment.damage
         self.skipped = Skipped(
             base_offset=bad.base_offset,
@@ -72,6 +78,7 @@ class Repair:
         self._bad = bad
         self._epoch = epoch
         self._interval_bytes = interval_bytes
+        self._sound = sound
 
     def run(self) -> Segment:
         """Write the segment for `Log.replace`; blocks. The record of it is durable before."""
@@ -81,9 +88,10 @@ class Repair:
             raise storage_error(problem, f"repair of {self._segment.path}") from problem
 
     def _rewrite(self) -> Segment:
-        data = self._read(self._bad.position, self._bad.end_position)
-        _replace(self._files, self.skipped.kept_in, data)
-        note_skipped(self._files, self._segment.directory, self.skipped)
+        if self._sound is None:
+            data = self._read(self._bad.position, self._bad.end_position)
+            _replace(self._files, self.skipped.kept_in, data)
+            note_skipped(self._files, self._segment.directory, self.skipped)
         output = Replacement(self._files, [self._segment], interval_bytes=self._interval_bytes)
         try:
             damage = self._copy(output)
@@ -102,8 +110,8 @@ class Repair:
             self._copy_sound(output, at, bad.position)
             at = bad.end_position
             if bad == self._bad:
-                filler = _filler(bad, self._epoch)
-                output.append([filler], [read_header(filler)])
+                chunks, headers = self._sound or _filler(bad, self._epoch)
+                output.append(chunks, headers)
                 continue
             damage.append(bad._replace(position=output.size))
             raw = self._read(bad.position, bad.end_position)
@@ -172,7 +180,7 @@ def _encode(skipped: Skipped) -> bytes:
     return f"{crc32.iscsi(body):0{_CRC_DIGITS}x} ".encode() + body + b"\n"
 
 
-def _filler(bad: BadRange, epoch: int) -> bytes:
+def _filler(bad: BadRange, epoch: int) -> Sound:
     """A control batch that takes all the offsets; an empty batch would stop some clients."""
     batch = encode_marker(
         ControlKind.COMMIT,
@@ -184,4 +192,5 @@ def _filler(bad: BadRange, epoch: int) -> bytes:
         epoch=epoch,
     )
     header = read_header(batch)._replace(last_offset_delta=bad.end_offset - bad.base_offset - 1)
-    return seal(header, batch[HEADER_BYTES:])[1]
+    filler = seal(header, batch[HEADER_BYTES:])[1]
+    return [filler], [read_header(filler)]
