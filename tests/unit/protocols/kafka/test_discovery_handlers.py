@@ -1,5 +1,6 @@
 """Finding one's way as Kafka clients ask for it."""
 
+import asyncio
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from millstream.kafka_wire.apis.discovery import (
     MetadataResponse,
 )
 from millstream.kafka_wire.error_codes import ErrorCode
+from millstream.protocols.kafka.handlers import discovery
 from millstream.protocols.kafka.handlers.discovery import leader_answer
 from tests.support.nodes import SESSION, running_node
 from tests.support.virtual_loop import run
@@ -57,6 +59,38 @@ def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(name: str | Non
                 (ErrorCode.NONE, "orders"),
                 (ErrorCode.UNKNOWN_TOPIC_ID, None),
             ]
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "all"])
+def test_metadata_of_many_partitions_leaves_turns_to_other_tasks(
+    is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "STEP_PARTITIONS", 8)
+
+    async def story() -> None:
+        async with running_node() as node:
+            names = [f"t{number}" for number in range(4)]
+            for name in names:
+                await node.topics.create(SESSION, name, partitions=8)
+            wants = [MetadataRequest.Topic(name=name) for name in names]
+
+            async def turns_of(request: MetadataRequest) -> int:
+                """The turns that another task has until the answer is there."""
+                asking = asyncio.create_task(ask(node, request, MetadataResponse))
+                turns = 0
+                while not asking.done():
+                    await asyncio.sleep(0)
+                    turns += 1
+                shown = [topic for topic in asking.result().topics if topic.name in names]
+                assert {len(topic.partitions) for topic in shown} == {8}
+                return turns
+
+            few = await turns_of(MetadataRequest(topics=wants[:1]))
+            many = await turns_of(MetadataRequest(topics=wants if is_named else None))
+
+            assert many >= few + len(names) - 1
 
     run(story())
 

@@ -4,6 +4,7 @@ A node advertises the address that the client dialled, unless it is configured w
 client that came through a port forward, a container or a tunnel comes the same way again.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -39,6 +40,9 @@ PAGE_PARTITIONS_MAX = 2000
 
 CONTROL_LISTENER = "CONTROLLER"
 
+# Described in one turn of the event loop, of 2 ms or so. The partitions of one topic are in one.
+STEP_PARTITIONS = 128
+
 _NAMELESS_TOPICS = 12
 _METADATA = 3
 _NAMED_LISTENERS = 6  # Metadata since then says that a listener is missing.
@@ -62,13 +66,10 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     wants_all = request.topics is None or (context.version == 0 and not request.topics)
     if not wants_all:
         await _awake(context, request.topics or [])
-    topics = (
-        [
-            _described(context, topic, request)
-            for topic in context.broker.topics.list(context.session)
-        ]
-        if wants_all
-        else [await _metadata_topic(context, topic, request) for topic in request.topics or []]
+    topics = await _metadata_topics(
+        context,
+        request,
+        context.broker.topics.list(context.session) if wants_all else request.topics or [],
     )
     context.end_if_cut_off()
     return MetadataResponse(
@@ -85,6 +86,24 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         if request.include_cluster_authorized_operations
         else NO_OPERATIONS,
     )
+
+
+async def _metadata_topics(
+    context: Context, request: MetadataRequest, wants: Sequence[Topic | MetadataRequest.Topic]
+) -> list[_MetadataTopic]:
+    """The answers for all `wants`; other tasks run after each `STEP_PARTITIONS`."""
+    described: list[_MetadataTopic] = []
+    count = 0
+    for want in wants:
+        if isinstance(want, Topic):
+            described.append(_described(context, want, request))
+        else:
+            described.append(await _metadata_topic(context, want, request))
+        count += 1 + len(described[-1].partitions)
+        if count >= STEP_PARTITIONS:
+            count = 0
+            await asyncio.sleep(0)
+    return described
 
 
 async def _awake(context: Context, wants: Sequence[MetadataRequest.Topic]) -> None:
