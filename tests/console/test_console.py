@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.conftest import produce
 from tests.support.http import HttpNode
@@ -93,6 +93,30 @@ def test_topics_are_listed_as_the_api_lists_them(page: Page, node: HttpNode) -> 
 
     listed = [item["name"] for item in node.ask.get("/v1/topics?name=r").json["items"]]
     assert names.all_inner_texts() == listed
+
+
+def test_a_long_list_is_shown_from_its_first_page_on(page: Page, node: HttpNode) -> None:
+    for number in range(5):
+        make_topic(node, f"paged-{number}")
+    held: list[Route] = []
+    is_held = True
+
+    def shorten(route: Route) -> None:
+        if "after=" in route.request.url and is_held:
+            held.append(route)
+        else:
+            route.continue_(url=route.request.url.replace("limit=1000", "limit=2"))
+
+    page.route("**/v1/topics?*", shorten)
+    page.goto("/console/topics?sort=name")
+    expect(page.locator("tbody a.name")).to_have_count(2)
+    is_held = False
+    for route in held:
+        route.continue_(url=route.request.url.replace("limit=1000", "limit=2"))
+
+    for number in range(5):
+        expect(page.get_by_role("link", name=f"paged-{number}", exact=True)).to_be_visible()
+    page.unroute_all(behavior="wait")
 
 
 def test_a_topic_is_created_by_keyboard_alone(page: Page, node: HttpNode) -> None:

@@ -1,5 +1,6 @@
 """The console's pure modules, run where they run: in the page."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -81,3 +82,27 @@ def test_a_replica_has_one_state(run: Run) -> None:
     states = [run("parts/partition_map.js", "stateOf", partition, node) for node in (1, 2, 3, 4)]
 
     assert states == ["L", "F", "B", "N"]
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ('{"id": 9007199254740993}', {"id": "9007199254740993"}),
+        ("[1e30, -2.5e3, 7]", ["1e30", -2500, 7]),
+        ("1e30", "1e30"),
+        (
+            '{"__proto__": {"a": 1}, "id": 90071992547409930}',
+            {"__proto__": {"a": 1}, "id": "90071992547409930"},
+        ),
+        (
+            '{"a": "1234567890123456", "b": [null, true, {}]}',
+            {"a": "1234567890123456", "b": [None, True, {}]},
+        ),
+        (r'{"a\n": "\u00e4 \"x\"", "b": 0.5}', {"a\n": '\u00e4 "x"', "b": 0.5}),
+    ],
+)
+def test_long_and_short_numbers_are_read_alike(run: Run, text: str, parsed: object) -> None:
+    """A text without long numbers is read by the browser's own parser."""
+    answer = run("data/json.js", "parseExact", text, then="(value) => JSON.stringify(value)")
+
+    assert json.loads(answer) == parsed

@@ -67,14 +67,15 @@ export async function call(method, path, { query, body, etag, signal, type = 'ap
 export const get = async (path, options) => (await call('GET', path, options)).data;
 export const post = async (path, body, options) => (await call('POST', path, { ...options, body })).data;
 
-// All pages of a list, at most `most` items. The list says whether it was cut.
-export async function all(path, { query = {}, most = 10000, signal } = {}) {
+// All pages of a list, at most `most` items. The list says whether it was cut. `show` gets the items so far, page by page.
+export async function all(path, { query = {}, most = 10000, signal, show } = {}) {
   const items = [];
   let after = null;
   do {
     const page = await get(path, { query: { limit: 1000, ...query, after }, signal });
     items.push(...page.items);
     after = page.next;
+    if (after) show?.([...items]);
   } while (after && items.length < most);
   items.isCut = Boolean(after);
   return items;

@@ -30,9 +30,9 @@ export function addGroups(topics, groups) {
     }
 }
 
-// `groups` and `dead` are promises of their lists: all three are asked for at once.
-export async function topicsWithFigures({ signal, query, groups = [], dead = [] } = {}) {
-  const [topics, groupList, deadList] = await Promise.all([all('/v1/topics', { signal, query }), groups, dead]);
+// `groups` and `dead` are promises of their lists: all three are asked for at once. `show` gets the topics so far.
+export async function topicsWithFigures({ signal, query, groups = [], dead = [], show } = {}) {
+  const [topics, groupList, deadList] = await Promise.all([all('/v1/topics', { signal, query, show }), groups, dead]);
   const now = Date.now();
   for (const topic of topics) measure(topic, now);
   const kept = new Map(deadList.map((each) => [each.topic, each.kept]));

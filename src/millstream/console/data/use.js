@@ -2,8 +2,9 @@
 import { useEffect, useRef, useState, useCallback } from '../vendor/hooks.js';
 import { alive } from './alive.js';
 
-// {data, error, isLoading, reload}. Runs `load(signal)` at once, again when `inputs` change, and every `everyMs` while
-// the tab is seen. A failed refresh keeps the data: the page greys, and says since when.
+// {data, error, isLoading, reload}. Runs `load(signal, show)` at once, again when `inputs` change, and every `everyMs` while
+// the tab is seen. A failed refresh keeps the data: the page greys, and says since when. A load that takes long may `show`
+// what it has so far; a page that has data already keeps it until all is there.
 export function useLoad(load, inputs, everyMs = 0) {
   const [state, setState] = useState({ data: undefined, error: null, isLoading: true });
   const latest = useRef(load);
@@ -18,16 +19,19 @@ export function useLoad(load, inputs, everyMs = 0) {
     const run = async (isFirst) => {
       if (!isFirst && document.hidden) return again();
       try {
-        const data = await latest.current(abort.signal);
+        const show = (data) => {
+          if (turn.current === mine) setState((old) => (old.isWhole ? old : { data, error: null, isLoading: true }));
+        };
+        const data = await latest.current(abort.signal, show);
         if (turn.current !== mine) return;
         alive.succeeded();
         wait = everyMs;
-        setState({ data, error: null, isLoading: false });
+        setState({ data, error: null, isLoading: false, isWhole: true });
       } catch (error) {
         if (error.name === 'AbortError' || turn.current !== mine) return;
         if (error.status === 0 || error.status === 503) alive.failed(error);
         wait = Math.min(Math.max(wait, 1000) * 1.5, 10000);
-        setState((old) => ({ data: old.data, error, isLoading: false }));
+        setState((old) => ({ ...old, error, isLoading: false }));
       }
       return again();
     };
@@ -40,7 +44,7 @@ export function useLoad(load, inputs, everyMs = 0) {
         run(true);
       }
     };
-    setState((old) => ({ data: old.data, error: null, isLoading: true }));
+    setState((old) => ({ ...old, error: null, isLoading: true }));
     run(true);
     document.addEventListener('visibilitychange', seen);
     return () => {

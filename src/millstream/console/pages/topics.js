@@ -198,9 +198,10 @@ function DeleteMany({ names, topics, onClose, onDone }) {
 }
 
 // Groups and dead letters may need rights that the list of topics does not.
-const load = (signal, isInternal) =>
+const load = (signal, show, isInternal) =>
   topicsWithFigures({
     signal,
+    show,
     query: { internal: isInternal ? 'true' : undefined },
     groups: groupsWithLag({ signal }).catch(() => []),
     dead: all('/v1/dead-letters', { signal }).catch(() => []),
@@ -214,7 +215,7 @@ function countKinds(topics) {
 
 export function Page({ query }) {
   const state = useLoad(
-    (signal) => load(signal, query.kind === 'internal'),
+    (signal, show) => load(signal, show, query.kind === 'internal'),
     [query.kind === 'internal'],
     REFRESH_MS,
   );
