@@ -31,6 +31,7 @@ SLOW = (
     "tests/console/test_hostile.py",
     "tests/console/test_pure.py",
     "tests/console/test_records.py",
+    "tests/console/test_snapshots.py",
     "tests/documents/",
     "tests/interop/",
     "tests/sealed/",
