@@ -1,10 +1,12 @@
 """The console's pure modules, run where they run: in the page."""
 
+import base64
 import json
 import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Page
 
@@ -106,3 +108,63 @@ def test_long_and_short_numbers_are_read_alike(run: Run, text: str, parsed: obje
     answer = run("data/json.js", "parseExact", text, then="(value) => JSON.stringify(value)")
 
     assert json.loads(answer) == parsed
+
+
+MESSAGES: list[object] = [
+    {"id": 2**63, "low": -(2**63), "item": "flour ✓", "kg": 2.5, "ok": [True, False, None]},
+    [0, 127, 128, 255, 256, 65_535, 65_536, 2**32, -1, -32, -33, -129, -40_000, -(2**40)],
+    {"long": "x" * 70_000, "many": list(range(20)), "map": {str(n): n for n in range(17)}},
+    "",
+    [],
+    {},
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messagepack_is_written_as_json_with_all_digits(run: Run, message: object) -> None:
+    encoded = base64.b64encode(msgspec.msgpack.encode(message)).decode()
+
+    shown = run("data/record.js", "shown", {"base64": encoded}, "msgpack")
+
+    assert shown["kind"] == "json", shown
+    assert json.loads(shown["text"]) == message
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ("c403000aff", '"0x000aff"'),
+        ("d6ff691b0d00", '"2025-11-17T11:54:40.000Z"'),
+        ("d40510", '"ext 5 0x10"'),
+        ("8201a16102a162", '{"1": "a", "2": "b"}'),
+        ("cb7ff8000000000000", '"NaN"'),
+    ],
+)
+def test_messagepack_beyond_json_is_spelled_out(run: Run, data: str, shown: str) -> None:
+    encoded = base64.b64encode(bytes.fromhex(data)).decode()
+
+    assert run("data/record.js", "shown", {"base64": encoded}, "msgpack")["text"] == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ("", "no end"),
+        ("92", "no end"),
+        ("ddffffffff", "no end"),
+        ("c1", "without a meaning"),
+        ("0102", "left over"),
+        ("a1ff", "not UTF-8"),
+        ("91" * 200 + "01", "levels"),
+        ("c7ff", "no end"),
+    ],
+)
+def test_bytes_that_are_no_messagepack_are_shown_with_the_reason(
+    run: Run, data: str, problem: str
+) -> None:
+    encoded = base64.b64encode(bytes.fromhex(data)).decode()
+
+    shown = run("data/record.js", "shown", {"base64": encoded}, "msgpack")
+
+    assert shown["kind"] == "hex"
+    assert problem in shown["problem"]

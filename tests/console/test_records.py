@@ -1,9 +1,11 @@
 """The records browser: time travel by the strip, exports, masked values."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -92,3 +94,20 @@ def test_an_export_that_is_turned_off_says_so(browser: Browser) -> None:
         page.get_by_role("button", name="Export as NDJSON").click()
 
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("turned off here")
+
+
+def test_a_value_of_messagepack_is_read_by_choice(page: Page, node: HttpNode) -> None:
+    make_topic(node, "packed")
+    packed = base64.b64encode(msgspec.msgpack.encode({"id": 2**63, "item": "rye"})).decode()
+    answer = node.ask.post(
+        "/v1/topics/packed/records", {"records": [{"value": {"base64": packed}}]}
+    )
+    assert answer.status == 200
+    page.goto("/console/topics/packed")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+    page.get_by_label("Decode").select_option("MessagePack")
+    expect(page).to_have_url(re.compile("decode=msgpack"))
+    expect(page.locator("tbody tr")).to_contain_text("9223372036854775808")
+    page.locator("tbody tr").first.click()
+    expect(page.get_by_role("tree")).to_contain_text("9223372036854775808")

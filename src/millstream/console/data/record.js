@@ -1,12 +1,21 @@
 // Records as the API gives them, made ready to show. Pure.
 import { fromBase64, hex, visible } from './format.js';
+import { msgpackToJson } from './msgpack.js';
 
-// {kind: json, text, bytes or null; text} of a value: {"json": …}, {"text": …}, {"base64": …} or null.
+// {kind: json, text, hex or null; text} of a value: {"json": …}, {"text": …}, {"base64": …} or null. Bytes that do not
+// decode as asked are hex, with `problem`.
 export function shown(value, decode = '') {
   if (value == null) return { kind: 'null', text: 'null' };
   const bytes = () => (value.base64 != null ? fromBase64(value.base64) : new TextEncoder().encode(value.json_text ?? value.text ?? ''));
   if (decode === 'hex') return { kind: 'hex', text: hex(bytes()) };
   if (decode === 'text') return { kind: 'text', text: visible(value.text ?? value.json_text ?? new TextDecoder().decode(bytes())) };
+  if (decode === 'msgpack') {
+    try {
+      return { kind: 'json', text: msgpackToJson(bytes()) };
+    } catch (error) {
+      return { kind: 'hex', text: hex(bytes()), problem: error.message };
+    }
+  }
   if (value.json_text != null) return { kind: 'json', text: value.json_text };
   if (value.text != null) return { kind: looksLikeJson(value.text) ? 'json' : 'text', text: value.text };
   return { kind: 'hex', text: hex(bytes()) };

@@ -12,10 +12,11 @@ const quoted = (value) => `'${value.replaceAll("'", "''")}'`;
 const literal = (source) => (source[0] === '"' ? quoted(JSON.parse(source)) : source);
 
 function Value({ record, query }) {
-  const { kind, text: source } = shown(record.value, query.form === 'hex' ? 'hex' : '');
+  const decode = query.form === 'hex' ? 'hex' : query.decode === 'msgpack' ? 'msgpack' : '';
+  const { kind, text: source, problem } = shown(record.value, decode);
   if (kind === 'null') return html`<p class="muted">null: a tombstone where the topic is compacted</p>`;
   if (kind !== 'json' || query.form === 'raw')
-    return html`<pre class="rawtext mono" tabindex="0">${kind === 'hex' ? source : visible(source)}</pre>`;
+    return html`${problem ? html`<p class="warn">${text.problem}: ${problem}</p>` : null}<pre class="rawtext mono" tabindex="0">${kind === 'hex' ? source : visible(source)}</pre>`;
   const tools = (path, node) => [
     ...(node.items
       ? []

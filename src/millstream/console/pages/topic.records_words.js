@@ -19,6 +19,7 @@ export const text = {
     ['', 'as it is'],
     ['text', 'text'],
     ['hex', 'hex'],
+    ['msgpack', 'MessagePack'],
   ],
   allPartitions: 'all, by time',
   goLive: 'Go live',
