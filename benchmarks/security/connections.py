@@ -10,7 +10,8 @@ from benchmarks.security.cells import CELLS, LARGE
 from benchmarks.security.client import SecuredClient, idle_sockets
 from benchmarks.security.peers import SASL_TLS, TLS, Files, ours
 
-LOGINS = 200
+LOGINS = 20  # In a turn.
+LOGIN_TURNS = 10
 CONNECTIONS = 200
 SENT_FRAMES = 5  # Of 64 KiB, by each busy connection.
 FILLED_FRAMES = 40  # Before any of them: more than a fetch of 1 MiB takes.
@@ -31,11 +32,14 @@ def _logins(files: Files, directory: Path) -> list[Figure]:
         rates = {}
         for mechanism in ("SCRAM-SHA-256", "PLAIN"):
             SecuredClient(server.port, variant, files.ca, mechanism).close()
-            before = server.cpu_seconds()
-            for _ in range(LOGINS):
-                SecuredClient(server.port, variant, files.ca, mechanism).close()
-            rates[mechanism] = LOGINS / (server.cpu_seconds() - before)
-    settings = f"TLS handshake included; {LOGINS} one after the other, by the CPU of the broker"
+            turns = []
+            for _ in range(LOGIN_TURNS):
+                before = server.cpu_seconds()
+                for _ in range(LOGINS):
+                    SecuredClient(server.port, variant, files.ca, mechanism).close()
+                turns.append(server.cpu_seconds() - before)
+            rates[mechanism] = LOGINS / min(turns)
+    settings = f"TLS handshake included; best of {LOGIN_TURNS} turns, by the CPU of the broker"
     unit, scram = "a second of a core", rates["SCRAM-SHA-256"]
     return [
         Figure("logins by SCRAM-SHA-256", scram, unit, settings, ">= 500", scram >= 500),
