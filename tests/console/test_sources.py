@@ -8,6 +8,7 @@ from millstream.protocols.http.operate.console import imports_of, read_site
 from tests.support.source_tree import ROOT
 
 CONSOLE = Path(ROOT) / "src/millstream/console"
+TESTS = Path(ROOT) / "tests"
 LINES_MAX = 300
 PACKED_BYTES_MAX = 400_000
 FIRST_PAGE_PACKED_BYTES_MAX = 150_000
@@ -192,3 +193,15 @@ def test_both_ways_to_the_dark_theme_have_the_same_colours() -> None:
     chosen = text.split(":root[data-theme=dark] {")[1].split("}")[0]
 
     assert re.findall(r"--[\w-]+: [^;]+", preferred) == re.findall(r"--[\w-]+: [^;]+", chosen)
+
+
+def test_the_comparison_names_tests_that_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (TESTS / "console" / "COMPARISON.md").read_text()))
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("console", "http")
+        for path in (TESTS / folder).glob("test_*.py")
+    )
+
+    assert len(named) > 20
+    assert sorted(named - set(re.findall(r"def (test_\w+)\(", code))) == []
