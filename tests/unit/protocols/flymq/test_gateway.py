@@ -293,9 +293,9 @@ def test_who_does_not_lead_says_so_in_the_words_that_clients_look_for() -> None:
 
 def test_a_head_that_is_not_flymqs_ends_the_conversation_after_what_came_before() -> None:
     async def main() -> None:
-        frames = Handlers().gateway().receive(prompt("a") + b"GET / HTTP/1.1\r\n")
+        frames = iter(Handlers().gateway().receive(prompt("a") + b"GET / HTTP/1.1\r\n"))
 
-        assert len(next(iter(frames))) == HEAD.size + 3
+        assert len(next(frames)) == HEAD.size + 3
         with pytest.raises(ProtocolError, match="not FlyMQ's"):
             next(frames)
 
