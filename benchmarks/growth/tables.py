@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from benchmarks import report
 from benchmarks.growth.curves import TITLES
 from benchmarks.growth.series import DURABILITY, IDLE_SECONDS, SERIES, Point
 from benchmarks.kafka.peers import MILLSTREAM
-from benchmarks.report import RESULTS, keep, machine, number, table
+from benchmarks.report import keep, machine, number, table
 
 # At most this, for our own broker: series, size, figure.
 GOALS: Mapping[tuple[str, int, str], float] = {
@@ -47,7 +48,7 @@ def publish(
 
 
 def _kept() -> list[Point]:
-    path = RESULTS / "growth.json"
+    path = report.RESULTS / "growth.json"
     if not path.exists():
         return []
     content = json.loads(path.read_text(encoding="utf-8"))

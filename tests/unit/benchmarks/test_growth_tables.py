@@ -51,6 +51,17 @@ def test_the_json_keeps_every_point(results: Path) -> None:
     assert [p["figures"] for p in kept["points"]] == [{"rss_mb": 40.0}]
 
 
+def test_series_that_are_not_measured_keep_their_points(results: Path) -> None:
+    kept = Point(series="members", peer=MILLSTREAM, size=10, figures={"join_s": 2.5})
+    published(results, kept, point(MILLSTREAM, 10, rss_mb=40.0))
+
+    text = published(results, point(MILLSTREAM, 10, rss_mb=50.0))
+
+    assert "| 10 | Millstream | 2.50 |" in text
+    assert "| 10 | Millstream | 50.00 |" in text
+    assert "40.00" not in text
+
+
 def test_the_last_topic_takes_the_partitions_that_three_do_not_divide() -> None:
     assert last_topic(10) == "growth-00002"
     assert last_topic(3_000) == "growth-00999"
