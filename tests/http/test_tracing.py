@@ -104,6 +104,26 @@ def test_an_append_continues_the_trace_of_its_record(traced: Traced) -> None:
     assert resource["service.instance.id"].endswith("/1")
 
 
+def test_a_redrive_continues_the_traces_of_its_letters(traced: Traced) -> None:
+    traced.ask.post("/v1/topics", {"name": "sent-back"})
+    origin = {"ms-dlq-topic": "sent-back", "ms-dlq-partition": "0", "ms-dlq-offset": "0"}
+    parents = [parent(1), parent(2), UNSAMPLED]
+    letters = [{"value": "x", "headers": {**origin, "traceparent": each}} for each in parents]
+    made = traced.ask.post("/v1/topics/sent-back.dlq/records", {"records": letters})
+    assert made.status == 200, made.text
+
+    for offset in (2, 0):  # The unsampled one leaves no span.
+        sent = traced.ask.post(f"/v1/dead-letters/sent-back/0/{offset}:replay", {})
+        assert sent.status == 200, sent.text
+
+    (span,) = traced.spans.named("redrive sent-back")
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, f"{1:016x}")
+    attributes = attributes_of(span)
+    assert attributes["messaging.operation.name"] == "redrive"
+    assert attributes["messaging.kafka.offset"] == 1
+    assert attributes["messaging.batch.message_count"] == 1
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd", "gzip", "snappy"])
 def test_several_records_are_links_of_the_append_and_of_its_reader(
     traced: Traced, codec: str

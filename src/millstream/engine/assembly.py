@@ -483,7 +483,12 @@ def _build_registry(base: Foundation, internal: _Internal) -> _Registry:
 def _build_dead_letters(
     base: Foundation, partitions: Partitions, push: Delivering, background: BackgroundTasks
 ) -> DeadLetters:
-    return DeadLetters(
+    make: Callable[..., DeadLetters] = DeadLetters
+    if base.tracer is not None:
+        from millstream.engine.tracing.traced_dead_letters import TracedDeadLetters
+
+        make = partial(TracedDeadLetters, base.tracer)
+    return make(
         base.gate,
         base.catalog,
         partitions,

@@ -13,7 +13,7 @@ COMMITTED = "committed"  # and durable on a majority of the replicas.
 _ERROR_TYPE = "error.type"
 _KAFKA = "kafka"
 _OTHER_SYSTEM = "millstream"
-_OPERATION_TYPES = {"append": "send", "fetch": "receive"}
+_OPERATION_TYPES = {"append": "send", "fetch": "receive", "redrive": "send"}
 
 
 def messaging(
