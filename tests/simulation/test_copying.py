@@ -106,11 +106,11 @@ def test_a_replica_that_is_damaged_itself_gives_nothing_and_the_third_does() -> 
     with_damage(1, 3, live=live)
 
 
-def test_damage_everywhere_is_left_and_tried_again() -> None:
+def test_damage_everywhere_is_left_as_it_is() -> None:
     async def live(cluster: GrownCluster, log_id: LogId) -> None:
         replicas = [meet(node, log_id) for node in cluster.all()]
 
-        await asyncio.sleep(200)
+        await asyncio.sleep(10)
 
         assert all(replica.log.damage() for replica in replicas)
         assert {node.metrics.value(REPAIRED_RANGES) for node in cluster.all()} == {0}
