@@ -13,7 +13,13 @@ from tests.support.heap import leave_out_what_stays
 from tests.support.open_descriptors import open_descriptors, pairs_left_open
 from tests.support.scheduling import FileScheduling, in_running_order
 from tests.support.source_tree import ROOT
-from tests.support.tiers import FRESH_SEEDS_VARIABLE, first_fresh_seed, marks, relative
+from tests.support.tiers import (
+    FRESH_SEEDS_VARIABLE,
+    first_fresh_seed,
+    marks,
+    relative,
+    seconds_max,
+)
 
 # How long an example takes says more about the machine than about the claim.
 settings.register_profile("millstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,6 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # In a worker of xdist.
         items[:] = in_running_order(items)
     for item in items:
+        most = seconds_max(relative(item.path))
+        if most is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(most))
         for name in marks(relative(item.path)):
             if name == "slow" and item.get_closest_marker("smoke"):
                 continue

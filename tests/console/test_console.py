@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.console.conftest import produce
+from tests.console.conftest import SHOWN_MS, produce
 from tests.support.http import HttpNode
 
 PAGES = (
@@ -62,6 +62,7 @@ def test_no_page_has_a_barrier(
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{node.ask.port}", color_scheme=theme, bypass_csp=True
     )
+    context.set_default_timeout(SHOWN_MS)
     page = context.new_page()
     barriers = []
     for path in (*PAGES, "/console/topics/axed", "/console/topics/axed/settings"):

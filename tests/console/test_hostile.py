@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect
 
 from millstream.security.audit import Audit
+from tests.console.conftest import SHOWN_MS
 from tests.console.test_console import PAGES, WCAG
 from tests.support.http import HttpNode, http_node
 
@@ -166,6 +167,7 @@ def open_page(browser: Browser, node: HttpNode) -> Iterator[Page]:
     """A page into which axe can be put."""
     address = f"http://127.0.0.1:{node.ask.port}"
     with browser.new_context(base_url=address, bypass_csp=True) as context:
+        context.set_default_timeout(SHOWN_MS)
         yield context.new_page()
 
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from millstream.config import Http
-from tests.console.conftest import produce
+from tests.console.conftest import SHOWN_MS, produce
 from tests.console.test_console import make_topic
 from tests.support.http import HttpNode, http_node
 
@@ -87,6 +87,7 @@ def test_what_the_filter_finds_is_exported(page: Page, node: HttpNode, form: str
 
 def test_an_export_that_is_turned_off_says_so(browser: Browser) -> None:
     with http_node(Http(export=False)) as closed, browser.new_context() as context:
+        context.set_default_timeout(SHOWN_MS)
         make_topic(closed, "kept")
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{closed.ask.port}/console/topics/kept")

@@ -52,6 +52,10 @@ SIZED = (
     "tests/simulation/",
 )
 
+# Where several nodes or a browser start. Every wait in there has a deadline of its own, and says
+# what it waited for; these end a test that hangs, on cores that other tests keep busy.
+SECONDS_MAX = {"tests/cluster/": 400, "tests/console/": 400}
+
 IS_WHOLE = os.environ.get("TESTS_TIER") == "slow"
 SMALL_PART = 10
 EXAMPLES_MIN = 3
@@ -80,6 +84,11 @@ def marks(path: str) -> list[str]:
     if path.startswith(SIZED):
         names.append("sized")
     return names
+
+
+def seconds_max(path: str) -> int | None:
+    """How long a test in a file may take; None: as long as any other."""
+    return next((most for start, most in SECONDS_MAX.items() if path.startswith(start)), None)
 
 
 def relative(path: object) -> str:
