@@ -54,7 +54,7 @@ def test_the_commands_of_all_pages_run(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=380,
     )
 
     assert done.returncode == 0, done.stderr + done.stdout

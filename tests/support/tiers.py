@@ -52,9 +52,11 @@ SIZED = (
     "tests/simulation/",
 )
 
-# Where several nodes or a browser start. Every wait in there has a deadline of its own, and says
-# what it waited for; these end a test that hangs, on cores that other tests keep busy.
-SECONDS_MAX = {"tests/cluster/": 400, "tests/console/": 400}
+# Where a test starts several nodes, a browser or dozens of commands. Every wait in there has a
+# deadline of its own; these end a test that hangs, on cores that other tests keep busy.
+SECONDS_MAX = dict.fromkeys(
+    ("tests/cluster/", "tests/console/", "tests/documents/", "tests/testing/"), 400
+)
 
 IS_WHOLE = os.environ.get("TESTS_TIER") == "slow"
 SMALL_PART = 10
