@@ -50,6 +50,7 @@ def test_the_commands_of_all_pages_run(tmp_path: Path) -> None:
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
             "MILLSTREAM_FLUX_PORT": "0",
             "MILLSTREAM_CLASSIC_PORT": "0",
+            "MILLSTREAM_HTTP_PORT": "0",
         },
         capture_output=True,
         text=True,
