@@ -78,7 +78,7 @@ def _crash_and_forget_the_vote(self: FakeLog, random: Any = None) -> None:
     self._settle(self.records, forgotten)
 
 
-@canary("votes-sent-before-they-are-durable", (Group, "_release"), caught_by=264)
+@canary("votes-sent-before-they-are-durable", (Group, "_release"), caught_by=274)
 def _send_at_once(self: Group, node: Node) -> None:
     while node.push_channel:
         _, to, message = node.push_channel.popleft()
