@@ -21,7 +21,7 @@ IS_UPDATE = bool(os.environ.get("TESTS_UPDATE_GOLDEN"))
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # Of a line that differs from run to run, with the load of the machine, or with the settings.
 CHANGING = re.compile(
-    r"\d|User:|ANONYMOUS|default|limit|healthy|ready|in time|controller"
+    r"\d|User:|ANONYMOUS|default|limit|healthy|degraded|ready|in time|controller"
     r"|begins with|Go on|Soon|No member|waiting for|listitem$"
 )
 LEVEL = re.compile(r"\[level=\d\]")
