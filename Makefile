@@ -46,7 +46,8 @@ fmt: $(STAMP)  ## Format the code and mend what can be mended.
 coverage: $(STAMP)  ## Measure which lines the fast tests run.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10'
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile
+	@# A tracer imports modules and takes time: tests of both may fail here. make test is the judge.
+	-$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage json --quiet -o .coverage.json
 	$(BIN)/python -m benchmarks.coverage .coverage.json
