@@ -160,10 +160,11 @@ class Generations:
     def pass_time(self) -> None:
         """Process the deadlines that are over; extra calls change nothing."""
         self._expire()
-        if self.state is GroupState.PREPARING and self._join_deadline_ms <= self.now_ms:
-            self._end_joining()
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= self.now_ms:
             self._remove_all([m for m in self.roster if m.member_id in self.unsynced])
+        # Second: if the last member was removed just now, there is none to wait for.
+        if self.state is GroupState.PREPARING and self._join_deadline_ms <= self.now_ms:
+            self._end_joining()
         self._set_wake()
 
     def close(self, problem: RequestError) -> None:

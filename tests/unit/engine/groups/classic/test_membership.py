@@ -531,6 +531,20 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> No
     assert [member.member_id for member in room.group.roster] == ["b"]
 
 
+def test_a_group_whose_last_member_never_syncs_is_empty_at_once() -> None:
+    """Although an id was given out with which another member may come."""
+    room = Room()
+    room.join("m0", rebalance_timeout_ms=10_000)
+    room.pass_ms(9_999)
+    room.heartbeat("m0")
+    room.join("m1", needs_known_id=True)
+
+    room.pass_ms(3_001)
+
+    assert room.state is GroupState.EMPTY
+    assert room.group.wake_ms == 9_999 + SESSION_MS
+
+
 def test_a_follower_that_never_syncs_is_removed_even_when_the_group_is_stable() -> None:
     long = {"session_timeout_ms": 30 * 60 * 1000}
     room = Room()
