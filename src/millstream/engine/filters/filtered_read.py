@@ -157,10 +157,8 @@ class FilteredRead:
         self.passed_bytes = 0
         self.expired = 0  # Records left out since the last count in the metrics.
         self.filtered = 0
-        self.read_bytes = 0  # Of the log, since the last count in the metrics.
-        self.skipped_bytes = 0  # The same for what was passed over by an index; an estimate.
-        self._read_bytes = 0  # The same two since the request came.
-        self._skipped_bytes = 0
+        self.read_bytes = 0  # Of the log.
+        self.skipped_bytes = 0  # Of the log, passed over by an index; an estimate.
         self._want = want
         self._read_filter = read_filter
         self._left = share.bytes_max
@@ -219,7 +217,6 @@ class FilteredRead:
                 if part.records is None:
                     return
                 self.read_bytes += part.records.size
-                self._read_bytes += part.records.size
                 self._note_aborted(part.aborted)
                 await self._filter_chunk(part.records, now_ms, turn)
         except StorageError as problem:
@@ -247,9 +244,7 @@ class FilteredRead:
                 is_first = self._offset == self._want.offset
                 if is_first and read(self._want, 0, False, True).diverging is not None:
                     return False
-                skipped = finder.size_between(self._offset, target)
-                self.skipped_bytes += skipped
-                self._skipped_bytes += skipped
+                self.skipped_bytes += finder.size_between(self._offset, target)
                 self._offset = target
             if target < candidates.end_offset:
                 self._reads_one = following - target > NEAR_OFFSETS
@@ -284,8 +279,8 @@ class FilteredRead:
             self.passed_bytes,
             self._want.offset,
             self._offset,
-            self._read_bytes,
-            self._skipped_bytes,
+            self.read_bytes,
+            self.skipped_bytes,
         )
         return ahead._replace(records=batches, aborted=tuple(self._aborted))
 

@@ -238,6 +238,7 @@ class LongPoll:
         now_ms = self._clock.now_ms()
         for filtered in active:
             passed = sum(other.passed_bytes for other in active if other is not filtered)
+            before = FilterFigures(filtered.read_bytes, filtered.skipped_bytes)
             await filtered.scan(
                 read,
                 bytes_max=max(0, bytes_max - passed),
@@ -247,18 +248,17 @@ class LongPoll:
             )
             self._metrics.add(EXPIRED_RECORDS, filtered.expired)
             self._metrics.add(FILTERED_RECORDS, filtered.filtered)
-            self._metrics.add(FILTER_READ_BYTES, filtered.read_bytes)
-            self._metrics.add(FILTER_SKIPPED_BYTES, filtered.skipped_bytes)
-            self._count(filtered)
             filtered.expired = filtered.filtered = 0
-            filtered.read_bytes = filtered.skipped_bytes = 0
+            read_bytes = filtered.read_bytes - before.read_bytes
+            self._count(filtered.topic, read_bytes, filtered.skipped_bytes - before.skipped_bytes)
 
-    def _count(self, filtered: FilteredRead) -> None:
+    def _count(self, topic: str, read_bytes: int, skipped_bytes: int) -> None:
+        self._metrics.add(FILTER_READ_BYTES, read_bytes)
+        self._metrics.add(FILTER_SKIPPED_BYTES, skipped_bytes)
         figures = self._filter_figures
-        topic = filtered.topic
-        read_bytes, skipped_bytes = figures.pop(topic, FilterFigures())
+        known = figures.pop(topic, FilterFigures())
         figures[topic] = FilterFigures(
-            read_bytes + filtered.read_bytes, skipped_bytes + filtered.skipped_bytes
+            known.read_bytes + read_bytes, known.skipped_bytes + skipped_bytes
         )
         if len(figures) > FILTER_FIGURES_MAX:
             del figures[next(iter(figures))]  # The one that was read longest ago.
